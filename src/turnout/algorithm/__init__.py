@@ -1,0 +1,1 @@
+"""The paper's three algorithms: the server's, and the clients' one decision."""

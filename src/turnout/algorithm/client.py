@@ -1,0 +1,154 @@
+"""The one decision: the loop body of Algorithms 2 and 3.
+
+Simulation, service and Flower all call `client_step`. The small functions above it are plain
+arithmetic in a fixed order: a fast engine compiles these same functions, so that it gives the
+same bits.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from turnout.algorithm.mechanism import Mechanism, Public
+from turnout.errors import invalid
+from turnout.problem.costs import Array, Costs
+
+SMALLEST_AVERAGE = 2.0**-30
+"""No average counts as less: below it x/f'(x) could be 0/0, and a client that f'(0) > 0 keeps
+away would never find out that the price has risen. A full history reaches it after 2^30 rounds."""
+
+
+def average_of(participations: Any, rounds: Any) -> Any:
+    """x_i(k): participations over rounds, kept off 0.
+
+    Paper: Eq. (1).
+    """
+    return np.fmax(participations / rounds, SMALLEST_AVERAGE)
+
+
+def intent(signal: Any, weight: Any, average: Any, slope: Any) -> Any:
+    """sigma_i = Theta w_i x_i / f_i'(x_i), clipped to [0, 1]; 0 where it is not a number.
+
+    Paper: Eq. (4). Differs from paper: clipped (the paper asks for a signal that keeps it in
+    [0, 1]), and the weight, which is 1 there.
+
+    Example:
+        >>> float(intent(signal=2.0, weight=1, average=0.5, slope=4.0))
+        0.25
+    """
+    return np.minimum(np.fmax(signal * weight * average / slope, 0.0), 1.0)
+
+
+def next_rounds(rounds: Any, cap: Any) -> Any:
+    """The number of rounds behind an average after one more, at most `cap`."""
+    return np.minimum(rounds + 1.0, cap)
+
+
+def remembered(participations: Any, keep: Any, moved: Any) -> Any:
+    """Participations after a round: what is kept of the past, and what this round adds."""
+    return participations * keep + moved
+
+
+@dataclass(frozen=True)
+class Averaging:
+    """How a client's average moves from round to round.
+
+    Args:
+        remember: the rounds it remembers; older ones fade, for costs that drift. None: all.
+        by: "bit", the participation itself (the paper), or "probability", the chance that it
+            had, so that the state holds no trace of hidden bits (what a sum-only account needs).
+
+    Example:
+        >>> Averaging(remember=200)
+        Averaging(remember=200, by='bit')
+    """
+
+    remember: float | None = None
+    by: str = "bit"
+
+    def __post_init__(self) -> None:
+        if self.remember is not None and not self.remember >= 1:
+            raise invalid("remember", "1 or more rounds, or None for all", self.remember, "try 200")
+        if self.by not in ("bit", "probability"):
+            raise invalid("by", "'bit' or 'probability'", f"{self.by!r}", "use 'bit' for the paper's algorithm")
+
+    @property
+    def cap(self) -> float:
+        """The most rounds behind an average; infinite if all are remembered."""
+        return math.inf if self.remember is None else float(self.remember)
+
+
+@dataclass(frozen=True, eq=False)
+class ClientState:
+    """What clients carry from round to round; a real client is a population of one.
+
+    Attributes:
+        participations: past participations, shape (clients,).
+        rounds: rounds behind them, shape (clients,), or one number for all.
+        memory: the public surrogate costs that a mechanism released at joining, else None.
+    """
+
+    participations: Array
+    rounds: Array | float
+    memory: Costs | None = None
+
+    @property
+    def average(self) -> Array:
+        """x_i(k), shape (clients,)."""
+        return average_of(self.participations, self.rounds)  # type: ignore[no-any-return]
+
+    def after(self, moved: Array, averaging: Averaging) -> ClientState:
+        """The state one round later, `moved` being the bits or the probabilities."""
+        rounds = next_rounds(self.rounds, averaging.cap)
+        keep = (rounds - 1.0) / self.rounds
+        return ClientState(remembered(self.participations, keep, moved), rounds, self.memory)
+
+
+def client_step(
+    costs: Costs,
+    mechanism: Mechanism,
+    state: ClientState,
+    signal: float,
+    uniform: Array,
+    *,
+    weights: Any = 1,
+    averaging: Averaging = Averaging(),
+) -> tuple[ClientState, npt.NDArray[np.bool_]]:
+    """Each client decides: intent from its cost and history, probability by the mechanism, toss.
+
+    Args:
+        costs: the clients' own costs, never revealed.
+        mechanism: how intent becomes a probability.
+        state: the clients' histories.
+        signal: Theta(k), the server's public number.
+        uniform: one number in [0, 1) for each client, from `Coins`, shape (clients,).
+        weights: what each client brings, shape (clients,) or 1.
+        averaging: how the history moves.
+
+    Returns:
+        The new state, and whether each client participates, shape (clients,).
+
+    Paper: Algorithm 2 with `Classical`, Algorithm 3 with `PaperCoin`. One uniform serves both
+    coins of Algorithm 3: P(X=1) = sigma + (1 - sigma) p.
+
+    Example:
+        >>> from turnout.algorithm.mechanisms.classical import Classical
+        >>> from turnout.problem.costs import PolynomialCosts
+        >>> costs = PolynomialCosts([[1.0], [4.0]], powers=(2,))
+        >>> state = ClientState(np.array([1.0, 1.0]), 2.0)
+        >>> client_step(costs, Classical(), state, signal=1.0, uniform=np.array([0.3, 0.3]))[1]
+        array([ True, False])
+    """
+    average = state.average
+    acting = costs if state.memory is None else state.memory
+    with np.errstate(all="ignore"):  # a signal may be anything; `intent` maps it into [0, 1]
+        wish = intent(signal, weights, average, acting.slope(average))
+    probability = mechanism.probability(wish, Public(average=average, signal=signal), state.memory)
+    participates = uniform < probability
+    moved = participates if averaging.by == "bit" else probability
+    return state.after(moved, averaging), participates

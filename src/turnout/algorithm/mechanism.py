@@ -1,0 +1,91 @@
+"""A mechanism turns intent into a probability inside a public box. It never tosses.
+
+To add one: a frozen dataclass with three short methods, in a file of its own under
+`mechanisms/`, and a line in `mechanisms/__init__.py`. `response` and `limits` are static and use
+only arithmetic and NumPy's `fmax`, `fmin`, `minimum` and `maximum`, because every engine compiles
+these very functions.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, ClassVar, NamedTuple, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from turnout.problem.costs import Array, Clients, Costs
+
+
+class Public(NamedTuple):
+    """What an observer knows about a client before its report.
+
+    Attributes:
+        average: past participation, shape (clients,); None where only totals are seen.
+        signal: the broadcast number.
+    """
+
+    average: Array | None = None
+    signal: float | None = None
+
+
+def inside(low: Any, value: Any, high: Any) -> Any:
+    """The value, kept in [low, high]; low where it is not a number."""
+    return np.minimum(np.fmax(value, low), high)
+
+
+class Mechanism:
+    """How intent becomes the probability of taking part.
+
+    A subclass gives `parameters`, `response` and `limits`; parameters may differ by client.
+    """
+
+    kind: ClassVar[str]
+    """The name in settings files and on the command line."""
+
+    def parameters(self) -> tuple[Any, ...]:
+        """The numbers (or arrays of shape (clients,)) that `response` and `limits` take."""
+        return ()
+
+    @staticmethod
+    def response(intent: Any, average: Any, parameters: Any) -> Any:
+        """The probability wanted for an intent in [0, 1], before the box."""
+        raise NotImplementedError
+
+    @staticmethod
+    def limits(average: Any, parameters: Any) -> tuple[Any, Any]:
+        """(low, high) of the probability, from public data and constants alone."""
+        raise NotImplementedError
+
+    def box(self, public: Public) -> tuple[Any, Any]:
+        """(low, high) of the probability, given what is public."""
+        low, high = self.limits(public.average, self.parameters())
+        return low, high
+
+    def probability(self, intent: npt.ArrayLike, public: Public, memory: Any = None) -> Array:
+        """The probability of taking part, always inside the box; a NaN intent gives low."""
+        wish = inside(0.0, np.asarray(intent, dtype=np.float64), 1.0)
+        low, high = self.box(public)
+        return inside(low, self.response(wish, public.average, self.parameters()), high)  # type: ignore[no-any-return]
+
+    def enrol(self, costs: Costs, uniform: Array) -> Costs | None:
+        """A release made once at joining: the public surrogate to act on from then, or None."""
+        return None
+
+    def settings(self) -> dict[str, Any]:
+        """Everything that makes this mechanism again, as `mechanism_from_settings` takes it."""
+        return {"kind": self.kind} | {field.name: getattr(self, field.name) for field in self._fields()}
+
+    def __getitem__(self, clients: Clients) -> Self:
+        """The mechanism of some of the clients: parameters that differ by client are cut out."""
+        if isinstance(clients, (int, np.integer)):
+            clients = [clients]
+        changes = {
+            field.name: getattr(self, field.name)[clients]
+            for field in self._fields()
+            if np.ndim(getattr(self, field.name)) > 0
+        }
+        return dataclasses.replace(self, **changes)  # type: ignore[type-var]
+
+    def _fields(self) -> tuple[dataclasses.Field[Any], ...]:
+        return dataclasses.fields(self)  # type: ignore[arg-type]

@@ -1,0 +1,71 @@
+"""What can go wrong, and how we say it.
+
+Every message names the thing, what is allowed, what came, and the remedy.
+
+    ValueError            an argument is out of range
+    TurnoutError          something failed at run time
+    ├── FileProblem       a file is missing, truncated, of another kind, or cannot be written
+    └── MissingExtra      an optional library is not installed
+    Interrupted           Ctrl-C (a KeyboardInterrupt that carries what was done so far)
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class TurnoutError(Exception):
+    """The root of all run-time failures of this package.
+
+    Example:
+        >>> issubclass(FileProblem, TurnoutError)
+        True
+    """
+
+
+class FileProblem(TurnoutError):
+    """A file is missing, truncated, of another kind, or cannot be written.
+
+    Example:
+        >>> str(FileProblem("run.npz: no such file"))
+        'run.npz: no such file'
+    """
+
+
+class MissingExtra(TurnoutError, ImportError):
+    """An optional library is needed and not installed; says which extra brings it.
+
+    Args:
+        feature: what the user asked for, e.g. `engine="numba"`.
+        library: the module that could not be imported.
+        extra: the extra of this package that installs it.
+
+    Example:
+        >>> str(MissingExtra("engine='numba'", library="numba", extra="lab"))
+        "engine='numba' needs numba, which is not installed: pip install 'turnout[lab]'"
+    """
+
+    def __init__(self, feature: str, *, library: str, extra: str) -> None:
+        super().__init__(f"{feature} needs {library}, which is not installed: pip install 'turnout[{extra}]'")
+
+
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C during a simulation. What was done is not lost: see `trajectory`.
+
+    Attributes:
+        trajectory: the `Trajectory` of the rounds that were finished.
+    """
+
+    def __init__(self, trajectory: Any) -> None:
+        super().__init__(f"interrupted after {trajectory.rounds} rounds")
+        self.trajectory = trajectory
+
+
+def invalid(name: str, allowed: str, got: object, remedy: str) -> ValueError:
+    """The one form of an argument error: name, allowed range, what came, remedy.
+
+    Example:
+        >>> str(invalid("gain", "above 0", -1, "give a small positive number, such as 0.0075"))
+        'gain must be above 0, got -1: give a small positive number, such as 0.0075'
+    """
+    return ValueError(f"{name} must be {allowed}, got {got}: {remedy}")

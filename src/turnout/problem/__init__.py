@@ -1,0 +1,1 @@
+"""What is minimised, and the exact answer."""

@@ -1,0 +1,109 @@
+"""The exact answer, from the KKT conditions: f_i'(x_i) = price * w_i wherever 0 < x_i < 1."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from turnout.problem.costs import Array, inverse_slope
+from turnout.problem.problem import Problem
+
+
+@dataclass(frozen=True, eq=False)
+class Optimum:
+    """The unique solution of a `Problem`.
+
+    Attributes:
+        average: x_i*, shape (clients,).
+        price: the multiplier of the capacity; what the signal settles at without privacy.
+        cost: the smallest total cost.
+
+    Paper: x* of Problem (2). Differs from paper: there, x* is the last average of a classical run.
+    """
+
+    average: Array
+    price: float
+    cost: float
+
+    def __repr__(self) -> str:
+        at_one, at_zero = int(np.sum(self.average == 1.0)), int(np.sum(self.average == 0.0))
+        bounds = f"{at_one} clients always, {at_zero} never"
+        return f"Optimum(cost={self.cost:.6g}, price={self.price:.6g}, {bounds})"
+
+
+def optimum(problem: Problem) -> Optimum:
+    """Solve the problem exactly; a million clients take seconds.
+
+    One price decides every client's average (the inverse of its slope), and what all of them
+    bring rises with it: so one bracketed search for the price at which they bring the capacity.
+
+    Example:
+        >>> from turnout.problem.costs import PolynomialCosts
+        >>> optimum(Problem(PolynomialCosts([[1.0], [3.0]], powers=(2,)), capacity=1.0))
+        Optimum(cost=0.75, price=1.5, 0 clients always, 0 never)
+    """
+    weights = problem.unit_weights
+
+    def brought(price: float) -> float:
+        return float(np.sum(weights * inverse_slope(problem.costs, price * weights)))
+
+    ones = np.ones(len(problem))
+    everyone = float(np.max(problem.costs.slope(ones) / weights))  # from this price on, all average 1
+    guess = float(np.median(problem.costs.slope(ones * (problem.capacity / problem.most)) / weights))
+    if problem.capacity >= problem.most:
+        price = everyone
+    else:
+        price = _price(lambda candidate: brought(candidate) - problem.capacity, guess, everyone, problem.capacity)
+    average = inverse_slope(problem.costs, price * weights)
+    return Optimum(average, price, problem.cost(average))
+
+
+def kkt_residual(problem: Problem, solution: Optimum) -> float:
+    """How far a solution is from the KKT conditions, relative; 0 is exact.
+
+    The largest of: the relative error of the capacity, and of each client's slope against
+    price * weight (only in the forbidden direction for clients at 0 or 1).
+
+    Example:
+        >>> from turnout.problem.costs import PolynomialCosts
+        >>> problem = Problem(PolynomialCosts([[1.0], [3.0]], powers=(2,)), capacity=1.0)
+        >>> kkt_residual(problem, optimum(problem)) < 1e-9
+        True
+    """
+    target = solution.price * problem.unit_weights
+    off = problem.costs.slope(solution.average) - target
+    off = np.where(solution.average <= 0.0, np.minimum(off, 0.0), off)
+    off = np.where(solution.average >= 1.0, np.maximum(off, 0.0), off)
+    brought = float(np.sum(problem.unit_weights * solution.average))
+    return max(float(np.max(np.abs(off) / target)), abs(brought - problem.capacity) / problem.capacity)
+
+
+def _price(excess: Callable[[float], float], guess: float, everyone: float, capacity: float) -> float:
+    """The root of a rising function, by the Illinois method in the logarithm of the price."""
+    low = high = min(max(guess, everyone * 1e-12), everyone)
+    below = above = excess(low)
+    while below > 0.0:  # too dear a guess: go down until too few come
+        high, above, low = low, below, low / 8.0
+        below = excess(low)
+    while above < 0.0:
+        low, below, high = high, above, min(high * 8.0, everyone)
+        above = excess(high)
+    if below == 0.0 or above == 0.0:
+        return low if below == 0.0 else high
+    last = 0.0
+    for _ in range(200):
+        share = below / (below - above)
+        price = low * math.exp(min(max(share, 1e-3), 1.0 - 1e-3) * math.log(high / low))
+        value = excess(price)
+        if abs(value) <= 1e-13 * capacity or not low < price < high:
+            break
+        # An end that stays twice counts half, or the bracket would shrink from one side only.
+        if value > 0.0:
+            high, above, below = price, value, below * (0.5 if last > 0.0 else 1.0)
+        else:
+            low, below, above = price, value, above * (0.5 if last < 0.0 else 1.0)
+        last = value
+    return price

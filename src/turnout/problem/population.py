@@ -1,0 +1,214 @@
+"""Where clients come from: the paper's population, a description in TOML, or a table."""
+
+from __future__ import annotations
+
+import csv
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from turnout.errors import FileProblem, invalid
+from turnout.problem.costs import Array, PolynomialCosts
+from turnout.problem.problem import Problem, Weights
+from turnout.settings import Table, read_toml
+
+
+@dataclass(frozen=True, eq=False)
+class Population:
+    """Clients before anyone has asked for a number of them: costs and weights.
+
+    Example:
+        >>> paper_population(seed=0).problem(capacity=600)
+        Problem(1200 clients, capacity=600)
+    """
+
+    costs: PolynomialCosts
+    weights: Weights | None = None
+
+    def __len__(self) -> int:
+        return len(self.costs)
+
+    def problem(self, capacity: float) -> Problem:
+        """The problem of meeting `capacity` with these clients."""
+        return Problem(self.costs, capacity, self.weights)
+
+
+def paper_population(seed: int = 0, clients: int = 1200) -> Population:
+    """A population like the paper's: four groups of equal size, a_i and b_i uniform in (0, 40).
+
+    a x^2;  a x^4 / 2;  a x^4 / 3 + b x^6;  b x^2, in this order. The paper's own draw is not
+    known; ours is NumPy's default generator, all a_i first, then all b_i.
+
+    Args:
+        seed: of NumPy's default generator.
+        clients: their number, a multiple of 4.
+
+    Paper: Eq. (9).
+
+    Example:
+        >>> paper_population(seed=0).costs
+        PolynomialCosts(1200 clients, powers=(2, 4, 6))
+    """
+    if clients < 4 or clients % 4:
+        raise invalid("clients", "a multiple of 4 (the paper's four groups)", clients, "round it to one")
+    generator = np.random.default_rng(seed)
+    a, b = generator.uniform(0.0, 40.0, clients), generator.uniform(0.0, 40.0, clients)
+    first, second, third, fourth = np.split(np.arange(clients), 4)
+    coefficients = np.zeros((clients, 3), order="F")
+    coefficients[first, 0] = a[first]
+    coefficients[second, 1] = a[second] / 2
+    coefficients[third, 1] = a[third] / 3
+    coefficients[third, 2] = b[third]
+    coefficients[fourth, 0] = b[fourth]
+    return Population(PolynomialCosts(coefficients, (2, 4, 6)))
+
+
+def read_population(source: str | Path, *, seed: int | None = None, clients: int | None = None) -> Population:
+    """A population by name (`paper`) or from a file: `.toml`, `.csv` or `.npz`.
+
+    Args:
+        source: the name or the path.
+        seed: for a population that is drawn; None takes the file's own, or 0.
+        clients: for the paper's population; None means 1200.
+
+    Raises:
+        FileProblem: the file is missing or cannot be understood.
+        ValueError: a value in it is out of range.
+    """
+    if str(source) == "paper":
+        return paper_population(0 if seed is None else seed, 1200 if clients is None else clients)
+    path = Path(source)
+    if clients is not None:
+        raise invalid("clients", "left out for a population from a file", clients, "edit the file instead")
+    if path.suffix == ".toml":
+        table = read_toml(path)
+        population = population_from_table(table.table("population"), seed=seed)
+        table.finish()
+        return population
+    if seed is not None:
+        raise invalid("population seed", "left out for a table, which draws nothing", seed, "remove it")
+    if path.suffix == ".csv":
+        return _read_csv(path)
+    if path.suffix == ".npz":
+        return _read_npz(path)
+    raise invalid("population", "'paper', or a .toml, .csv or .npz file", f"{str(source)!r}", "use one of these")
+
+
+def population_from_table(table: Table, *, seed: int | None = None, clients: int | None = None) -> Population:
+    """A population from the `[population]` table of a settings file.
+
+    Either `kind = "paper"` with `seed` and `clients`, or `file = "clients.csv"`, or groups::
+
+        [population]
+        seed = 7
+        [[population.groups]]
+        clients = 300
+        weight = 7400                                      # optional: whole units each brings
+        cost = { 2 = { uniform = [0, 40] }, 4 = 1.5 }      # power = coefficient, or its distribution
+
+    Distributions: a number; `uniform = [low, high]`; `lognormal = [median, spread]`;
+    `gamma = [shape, scale]`; `choice = [values…]`.
+    """
+    seed = table.whole("seed", None) if seed is None else seed
+    if "groups" in table:
+        population = _draw_groups(table.tables("groups"), 0 if seed is None else seed)
+    elif "file" in table:
+        population = read_population(table.text("file"), seed=seed, clients=clients)
+    else:
+        kind = table.text("kind")
+        if kind != "paper":
+            raise invalid(table.path("kind"), "'paper'", f"{kind!r}", "or describe your own with groups or file")
+        given = table.whole("clients", None)
+        population = read_population("paper", seed=seed, clients=given if clients is None else clients)
+    table.finish()
+    return population
+
+
+def _draw_groups(groups: list[Table], seed: int) -> Population:
+    generator = np.random.default_rng(seed)
+    drawn: list[dict[int, Array]] = []
+    weights: list[Weights] = []
+    for group in groups:
+        size = group.whole("clients")
+        if size < 1:
+            raise invalid(group.path("clients"), "1 or more", size, "remove an empty group")
+        cost = group.take("cost", dict, "a table of powers and coefficients, such as { 2 = 1.5 }")
+        terms: dict[int, Array] = {}
+        for power, coefficient in cost.items():
+            if not power.isdigit():
+                raise invalid(f"{group.path('cost')}.{power}", "a whole power, such as 2", power, "rename the key")
+            terms[int(power)] = _draw(f"{group.path('cost')}.{power}", coefficient, size, generator)
+        drawn.append(terms)
+        weight = group.whole("weight", 1)
+        weights.append(np.full(size, weight, dtype=np.int64))
+        group.finish()
+    powers = sorted({power for terms in drawn for power in terms})
+    blocks = [
+        np.column_stack([terms.get(power, np.zeros(len(weight))) for power in powers])
+        for terms, weight in zip(drawn, weights, strict=True)
+    ]
+    all_weights = np.concatenate(weights)
+    weighted = None if np.all(all_weights == 1) else all_weights
+    return Population(PolynomialCosts(np.concatenate(blocks), tuple(powers)), weighted)
+
+
+def _draw(name: str, spec: Any, size: int, generator: np.random.Generator) -> Array:
+    """Coefficients of one group and power, from a number or a distribution."""
+    if isinstance(spec, (int, float)) and not isinstance(spec, bool):
+        return np.full(size, float(spec))
+    draws = {
+        "uniform": lambda low, high: generator.uniform(low, high, size),
+        "lognormal": lambda median, spread: median * np.exp(spread * generator.standard_normal(size)),
+        "gamma": lambda shape, scale: generator.gamma(shape, scale, size),
+        "choice": lambda *values: generator.choice(np.array(values, dtype=np.float64), size),
+    }
+    shape = "a number, or one of { uniform = [low, high] }, { lognormal = [median, spread] }, "
+    shape += "{ gamma = [shape, scale] }, { choice = [values…] }"
+    if not isinstance(spec, dict) or len(spec) != 1 or next(iter(spec)) not in draws:
+        raise invalid(name, shape, repr(spec), "write it in one of these forms")
+    kind, arguments = next(iter(spec.items()))
+    try:
+        return np.asarray(draws[kind](*arguments), dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise invalid(f"{name}.{kind}", shape, repr(arguments), f"correct the numbers ({error})") from error
+
+
+def _read_csv(path: Path) -> Population:
+    """A header `x^2,x^4,weight` and one row a client."""
+    try:
+        with path.open(newline="", encoding="utf-8") as file:
+            rows = list(csv.reader(file))
+    except (OSError, UnicodeDecodeError) as error:
+        raise FileProblem(f"{path}: cannot be read ({error}): check the path") from error
+    if len(rows) < 2:
+        raise FileProblem(f"{path}: holds no clients: expected a header such as x^2,x^4,weight and one row a client")
+    header = [name.strip() for name in rows[0]]
+    for name in header:
+        if name != "weight" and not (name.startswith("x^") and name[2:].isdigit()):
+            raise FileProblem(f"{path}: unknown column {name!r}: columns are x^2, x^4, … and weight")
+    values = np.empty((len(rows) - 1, len(header)))
+    for number, row in enumerate(rows[1:]):
+        try:
+            values[number] = [float(cell) for cell in row]
+        except ValueError as error:
+            raise FileProblem(f"{path}: line {number + 2}: {error}: give {len(header)} numbers") from error
+    terms = [column for column, name in enumerate(header) if name != "weight"]
+    costs = PolynomialCosts(values[:, terms], tuple(int(header[column][2:]) for column in terms))
+    return Population(costs, values[:, header.index("weight")] if "weight" in header else None)  # type: ignore[arg-type]
+
+
+def _read_npz(path: Path) -> Population:
+    """Arrays `coefficients` (clients, terms), `powers`, and optionally `weights`."""
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            names = set(file.files)
+            if not {"coefficients", "powers"} <= names:
+                raise FileProblem(f"{path}: holds {sorted(names)}: expected the arrays coefficients and powers")
+            weights = file["weights"] if "weights" in names else None
+            powers = tuple(int(power) for power in file["powers"])
+            return Population(PolynomialCosts(file["coefficients"], powers), weights)
+    except (OSError, EOFError, zipfile.BadZipFile) as error:
+        raise FileProblem(f"{path}: cannot be read as .npz ({error}): check the path and write it anew") from error

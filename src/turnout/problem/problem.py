@@ -1,0 +1,111 @@
+"""The optimisation problem: minimise the total cost while the averages add up to the capacity."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from turnout.errors import invalid
+from turnout.problem.costs import Array, Costs, PolynomialCosts, check_costs
+
+Weights = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """Minimise sum f_i(x_i) subject to sum w_i x_i = capacity and 0 <= x_i <= 1.
+
+    Args:
+        costs: the clients' costs.
+        capacity: what the server needs in each round, on average.
+        weights: what a client brings when it takes part, in whole units (a charger's watts),
+            shape (clients,); None means one each.
+
+    Raises:
+        ValueError: a cost breaks the paper's assumptions, a weight is not a positive whole
+            number, or no averages can meet the capacity.
+
+    Paper: Problem (2). Differs from paper: weights, which are all 1 there.
+
+    Example:
+        >>> costs = PolynomialCosts([[1.0], [2.0], [3.0]], powers=(2,))
+        >>> Problem(costs, capacity=1.5)
+        Problem(3 clients, capacity=1.5)
+    """
+
+    costs: Costs
+    capacity: float
+    weights: Weights | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.costs, PolynomialCosts):  # which checks itself
+            check_costs(self.costs)
+        if self.weights is not None:
+            object.__setattr__(self, "weights", _check_weights(self.weights, len(self.costs)))
+        check_capacity(self.capacity, self.most)
+
+    def __len__(self) -> int:
+        return len(self.costs)
+
+    def __repr__(self) -> str:
+        weighted = "" if self.weights is None else f", weights adding up to {self.most}"
+        return f"Problem({len(self)} clients, capacity={self.capacity:g}{weighted})"
+
+    @cached_property
+    def most(self) -> int:
+        """What all clients together bring: their number, or the sum of their weights."""
+        return len(self.costs) if self.weights is None else int(self.weights.sum())
+
+    @property
+    def unit_weights(self) -> Weights | int:
+        """The weights, or the number 1: what formulas multiply with."""
+        return 1 if self.weights is None else self.weights
+
+    def cost(self, average: Array) -> float:
+        """The total cost, sum of f_i(x_i)."""
+        return total_cost(self.costs, average)
+
+
+def total_cost(costs: Costs, average: Array, present: npt.NDArray[np.bool_] | None = None) -> float:
+    """Sum of f_i(x_i) over the clients (or those present), in little memory.
+
+    The clients are added in fixed chunks, so that the sum has the same bits wherever it is made.
+    """
+    chunk, total = 1 << 16, 0.0
+    for first in range(0, len(costs), chunk):
+        part = slice(first, first + chunk)
+        values = costs[part].value(average[part])
+        total += float(np.sum(values if present is None else np.where(present[part], values, 0.0)))
+    return total
+
+
+def check_capacity(capacity: float, most: int) -> None:
+    """Refuse a capacity that no averages between 0 and 1 can meet."""
+    if not (np.isfinite(capacity) and 0.0 < capacity <= most):
+        raise invalid(
+            "capacity",
+            f"above 0 and at most {most} (what all clients bring together)",
+            capacity,
+            "choose a capacity in that range, or add clients",
+        )
+
+
+def _check_weights(weights: npt.ArrayLike, clients: int) -> Weights:
+    given = np.asarray(weights)
+    if given.shape != (clients,):
+        raise invalid("weights", f"of shape ({clients},), one a client", f"shape {given.shape}", "give one a client")
+    good = np.isfinite(given) & (given >= 1) & (given <= 2**52) & (given == np.floor(given))
+    if not good.all():
+        client = int(np.argmin(good))
+        raise invalid(
+            "weights",
+            "whole numbers from 1 up",
+            f"{given[client]} for client {client}",
+            "use a smaller unit (watts, not kilowatts), and leave out clients that bring nothing",
+        )
+    whole = given.astype(np.int64)
+    whole.flags.writeable = False
+    return whole

@@ -1,0 +1,107 @@
+"""Read settings strictly: a misspelt key is an error, never ignored."""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from turnout.errors import FileProblem
+
+_REQUIRED = object()
+
+
+class Table:
+    """One table of a TOML file, read key by key; `finish` refuses what nobody asked for.
+
+    Example:
+        >>> table = Table({"beta": 3.5, "bta": 1}, "mechanism")
+        >>> table.number("beta")
+        3.5
+        >>> table.finish()
+        Traceback (most recent call last):
+        ...
+        ValueError: mechanism.bta is not a known setting (known: beta): did you mean 'beta'?
+    """
+
+    def __init__(self, values: Mapping[str, Any], name: str = "") -> None:
+        self._values = dict(values)
+        self._name = name
+        self._asked: set[str] = set()
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._values
+
+    def path(self, key: str) -> str:
+        """The dotted name of a key, as it appears in messages."""
+        return f"{self._name}.{key}" if self._name else key
+
+    def take(self, key: str, kinds: type | tuple[type, ...], described: str, default: Any = _REQUIRED) -> Any:
+        """The value of a key, checked for its type; the default if absent."""
+        self._asked.add(key)
+        if key not in self._values:
+            if default is _REQUIRED:
+                raise ValueError(f"{self.path(key)} is missing: give {described}")
+            return default
+        value = self._values[key]
+        if not isinstance(value, kinds) or (isinstance(value, bool) and kinds is not bool):
+            raise ValueError(f"{self.path(key)} must be {described}, got {value!r}: change its value in the settings")
+        return value
+
+    def number(self, key: str, default: Any = _REQUIRED) -> float:
+        """A number."""
+        value = self.take(key, (int, float), "a number", default)
+        return value if value is default else float(value)
+
+    def whole(self, key: str, default: Any = _REQUIRED) -> int:
+        """A whole number."""
+        return self.take(key, int, "a whole number", default)  # type: ignore[no-any-return]
+
+    def text(self, key: str, default: Any = _REQUIRED) -> str:
+        """A text."""
+        return self.take(key, str, "a text in quotes", default)  # type: ignore[no-any-return]
+
+    def flag(self, key: str, default: Any = _REQUIRED) -> bool:
+        """True or false."""
+        return self.take(key, bool, "true or false", default)  # type: ignore[no-any-return]
+
+    def list(self, key: str, default: Any = _REQUIRED) -> list[Any]:
+        """A list."""
+        return self.take(key, list, "a list in square brackets", default)  # type: ignore[no-any-return]
+
+    def table(self, key: str, default: Any = _REQUIRED) -> Table:
+        """A table within this one."""
+        return Table(self.take(key, dict, "a table", default), self.path(key))
+
+    def tables(self, key: str, default: Any = _REQUIRED) -> list[Table]:
+        """A list of tables within this one."""
+        entries = self.take(key, list, "a list of tables", default)
+        for number, entry in enumerate(entries):
+            if not isinstance(entry, dict):
+                raise ValueError(f"{self.path(key)}[{number}] must be a table, got {entry!r}: write [[{self.path(key)}]]")
+        return [Table(entry, f"{self.path(key)}[{number}]") for number, entry in enumerate(entries)]
+
+    def finish(self) -> None:
+        """Refuse every key that was not asked for."""
+        for key in self._values:
+            if key not in self._asked:
+                known = ", ".join(sorted(self._asked))
+                near = difflib.get_close_matches(key, sorted(self._asked), n=1)
+                hint = f"did you mean {near[0]!r}?" if near else "remove it"
+                raise ValueError(f"{self.path(key)} is not a known setting (known: {known}): {hint}")
+
+
+def read_toml(path: str | Path) -> Table:
+    """A TOML file as a `Table`.
+
+    Raises:
+        FileProblem: the file is missing, unreadable, or not TOML.
+    """
+    try:
+        return Table(tomllib.loads(Path(path).read_text(encoding="utf-8")))
+    except OSError as error:
+        raise FileProblem(f"{path}: cannot be read ({error.strerror}): check the path") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise FileProblem(f"{path}: not a TOML file ({error}): correct that line") from error

@@ -1,0 +1,106 @@
+"""The clients of a simulation: who they are, and the state that an engine moves on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from turnout.algorithm.client import Averaging, ClientState
+from turnout.algorithm.coins import ENROLMENT, SeededCoins
+from turnout.algorithm.mechanism import Mechanism
+from turnout.errors import invalid
+from turnout.problem.costs import Array, Costs
+from turnout.problem.problem import Problem, Weights
+from turnout.simulation.schedule import Schedule
+
+
+@dataclass(frozen=True)
+class Prior:
+    """A public start that forces nobody: an average worth some rounds.
+
+    Args:
+        average: in (0, 1], such as capacity / clients.
+        rounds: how many rounds of history it counts as.
+
+    Differs from paper: there, everyone takes part in round 0.
+
+    Example:
+        >>> Prior(average=0.5, rounds=10)
+        Prior(average=0.5, rounds=10)
+    """
+
+    average: float
+    rounds: float = 10
+
+    def __post_init__(self) -> None:
+        if not 0.0 < self.average <= 1.0:
+            raise invalid("prior average", "above 0 and at most 1", self.average, "try capacity / clients")
+        if not (np.isfinite(self.rounds) and self.rounds > 0):
+            raise invalid("prior rounds", "above 0", self.rounds, "try 10")
+
+
+@dataclass
+class Crowd:
+    """All clients of a run; engines replace `state` round by round.
+
+    Attributes:
+        costs: what the clients act on: their own costs, or the public surrogate of a mechanism.
+        weights: what each brings, or None for 1.
+        mechanism, averaging, coins: as for `client_step`.
+        state: the histories.
+        start: how a newcomer begins; None is the paper's, where it takes part at once.
+    """
+
+    costs: Costs
+    weights: Weights | None
+    mechanism: Mechanism
+    averaging: Averaging
+    coins: SeededCoins
+    state: ClientState
+    start: Prior | None
+
+    def __len__(self) -> int:
+        return len(self.costs)
+
+    @classmethod
+    def gather(
+        cls,
+        problem: Problem,
+        mechanism: Mechanism,
+        averaging: Averaging,
+        coins: SeededCoins,
+        start: Prior | None,
+        schedule: Schedule,
+    ) -> Crowd:
+        """The clients before round 0; histories get a length each only if the schedule needs it."""
+        clients = len(problem)
+        rounds: Array | float = np.ones(clients) if schedule.has_movement else 1.0
+        state = ClientState(np.ones(clients), rounds, released(problem, mechanism, coins))
+        return cls(problem.costs, problem.weights, mechanism, averaging, coins, state, start)
+
+    def welcome(self, newcomers: npt.NDArray[np.int64]) -> int:
+        """Start the history of newcomers; returns what those bring who take part at once.
+
+        Paper: Algorithms 2 and 3, initialisation: X_i(0) = 1 and x_i(0) = 1.
+        """
+        first, rounds = (1.0, 1.0) if self.start is None else (self.start.average * self.start.rounds, self.start.rounds)
+        everyone = len(newcomers) == len(self)
+        participations = self.state.participations
+        participations[... if everyone else newcomers] = first
+        if isinstance(self.state.rounds, np.ndarray):
+            self.state.rounds[newcomers] = rounds
+            self.state = ClientState(participations, self.state.rounds, self.state.memory)
+        else:
+            self.state = ClientState(participations, rounds, self.state.memory)
+        if self.start is not None:
+            return 0
+        return len(newcomers) if self.weights is None else int(self.weights[newcomers].sum())
+
+
+def released(problem: Problem, mechanism: Mechanism, coins: SeededCoins) -> Costs | None:
+    """What the mechanism releases about each client, once, at joining."""
+    if type(mechanism).enrol is Mechanism.enrol:
+        return None
+    return mechanism.enrol(problem.costs, coins.uniform(np.arange(len(problem)), 0, ENROLMENT))

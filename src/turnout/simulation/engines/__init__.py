@@ -1,0 +1,1 @@
+"""Engines: the same decisions, made at different speeds."""

@@ -1,0 +1,176 @@
+"""The compiled kernels. They contain loops and Philox; the decision itself is compiled from its source.
+
+`average_of`, `intent`, `next_rounds`, `remembered` (algorithm/client.py), the mechanism's `response` and
+`limits`, the polynomial (problem/costs.py) and the server's `integral_signal` are the very functions
+that the NumPy engine calls. What is written a second time here is Philox alone, for speed.
+
+No fastmath and no fused multiply-add: both would change bits.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numba import njit
+from numba.extending import register_jitable
+
+from turnout.algorithm.client import average_of, intent, next_rounds, remembered
+from turnout.algorithm.coins import KEY_STEPS, MULTIPLIERS
+from turnout.algorithm.mechanism import inside
+from turnout.algorithm.server import integral_signal
+from turnout.problem.costs import polynomial
+from turnout.simulation.engines import numba_access
+from turnout.simulation.engines.numba_access import at, at_each, is_member, is_present, later, set_rounds
+
+TILE = 1024
+"""Clients looked at together: their words stay in the fastest cache. A multiple of 4."""
+
+
+SHARED = (average_of, intent, inside, next_rounds, remembered, integral_signal, polynomial)
+"""The decision, compiled from the source that the NumPy engine runs."""
+
+for _function in SHARED:
+    # LLVM inlines what is small; the polynomial needs help, or its loops over terms stay loops.
+    register_jitable(inline="always" if _function is polynomial else "never")(_function)
+
+_MULTIPLIER_0, _MULTIPLIER_1 = np.uint64(MULTIPLIERS[0]), np.uint64(MULTIPLIERS[1])
+_STEP_0, _STEP_1 = np.uint32(KEY_STEPS[0]), np.uint32(KEY_STEPS[1])
+_HALF = np.uint64(32)
+
+
+@register_jitable
+def _fill_words(words: Any, block: int, blocks: int, round: int, key_0: Any, key_1: Any) -> None:
+    """Philox4x32-10, as in algorithm/coins.py, for consecutive blocks of four clients."""
+    for number in range(blocks):
+        index = np.uint64(block + number)
+        c0, c1, c2, c3 = np.uint32(index), np.uint32(round), np.uint32(index >> _HALF), np.uint32(0)
+        k0, k1 = key_0, key_1
+        for _ in range(10):
+            first, second = np.uint64(c0) * _MULTIPLIER_0, np.uint64(c2) * _MULTIPLIER_1
+            c0, c2 = np.uint32(second >> _HALF) ^ c1 ^ k0, np.uint32(first >> _HALF) ^ c3 ^ k1
+            c1, c3 = np.uint32(second), np.uint32(first)
+            k0, k1 = np.uint32(k0 + _STEP_0), np.uint32(k1 + _STEP_1)
+        words[4 * number] = c0
+        words[4 * number + 1] = c1
+        words[4 * number + 2] = c2
+        words[4 * number + 3] = c3
+
+
+@register_jitable
+def by_bit(came: Any, probability: Any, present: Any) -> Any:
+    """The history moves by the participation itself."""
+    return 1.0 if came else 0.0
+
+
+@register_jitable
+def by_probability(came: Any, probability: Any, present: Any) -> Any:
+    """The history moves by the chance of participation."""
+    return probability if present else 0.0
+
+
+@lru_cache(maxsize=64)
+def build(
+    powers: tuple[int, ...],
+    response: Callable[..., Any],
+    limits: Callable[..., Any],
+    moved_by: Callable[..., Any],
+) -> tuple[Any, Any]:
+    """Compile (draw, run) for one family of costs and one mechanism.
+
+    `draw` decides one or two rounds for some of the clients; `run` loops over rounds with the
+    integral controller in the loop. Both take the crowd as one tuple: participations, rounds,
+    cap of the rounds, terms, weights, parameters, status.
+    """
+    for function in (response, limits):
+        register_jitable(function)
+    factors = tuple(float(power) for power in powers)
+    gaps = tuple(b - a for a, b in zip(powers, powers[1:], strict=False)) or (0,)
+    lowest = powers[0] - 1
+    # Numba's cache knows this file and the captured values; so capture the code of what is compiled in.
+    source = _fingerprint(*SHARED, response, limits)
+
+    @register_jitable
+    def slope_of(terms, client, average):  # type: ignore[no-untyped-def]
+        return polynomial(terms, client, average, factors, gaps, lowest)
+
+    @register_jitable
+    def probability(terms, client, own, average, signal, weight):  # type: ignore[no-untyped-def]
+        """The chance that one client takes part: `client_step` up to the toss."""
+        wish = inside(0.0, intent(signal, weight, average, slope_of(terms, client, average)), 1.0)
+        low, high = limits(average, own)
+        return inside(low, response(wish, average, own), high)
+
+    @register_jitable
+    def moved(passed, lasted, cap, came, chance, present, member):  # type: ignore[no-untyped-def]
+        """One client's (participations, rounds) after the toss."""
+        after = next_rounds(lasted, cap)
+        history = remembered(passed, (after - 1.0) / lasted, moved_by(came, chance, present))
+        return history if member else passed, after if member else lasted
+
+    @register_jitable
+    def draw_rounds(crowd, start, stop, round, key, signal, second):  # type: ignore[no-untyped-def]
+        participations, rounds, cap, terms, weights, parameters, status = crowd
+        words, more = np.empty(TILE + 4, np.uint32), np.empty(TILE + 4, np.uint32)
+        total, total_second = 0, 0
+        two = second >= 0.0
+        for begin in range(start, stop, TILE):
+            end = min(begin + TILE, stop)
+            base = np.uint64(begin - begin % 4)
+            blocks = (end - begin + begin % 4 + 3) // 4
+            _fill_words(words, begin // 4, blocks, round, key[0], key[1])
+            if two:
+                _fill_words(more, begin // 4, blocks, round + 1, key[0], key[1])
+            for client in range(np.uint64(begin), np.uint64(end)):
+                weight, own = at(weights, client), at_each(parameters, client)
+                present, member = is_present(status, client), is_member(status, client)
+                passed, lasted = participations[client], at(rounds, client)
+                chance = probability(terms, client, own, average_of(passed, lasted), signal, weight)
+                came = present & (np.float64(words[client - base]) * 2.0**-32 < chance)
+                total += weight if came else 0
+                passed, lasted = moved(passed, lasted, cap, came, chance, present, member)
+                if two:
+                    chance = probability(terms, client, own, average_of(passed, lasted), second, weight)
+                    came = present & (np.float64(more[client - base]) * 2.0**-32 < chance)
+                    total_second += weight if came else 0
+                    passed, lasted = moved(passed, lasted, cap, came, chance, present, member)
+                participations[client] = passed
+                set_rounds(rounds, client, lasted)
+        return total, total_second
+
+    @njit(cache=True, nogil=True, error_model="numpy")
+    def draw(crowd, start, stop, round, key, signal, second):  # type: ignore[no-untyped-def]
+        source  # noqa: B018
+        return draw_rounds(crowd, start, stop, round, key, signal, second)
+
+    @njit(cache=True, nogil=True, error_model="numpy")
+    def run(crowd, round, stop, key, signals, totals, lag, gain, capacity):  # type: ignore[no-untyped-def]
+        source  # noqa: B018
+        participations, rounds, cap, terms, weights, parameters, status = crowd
+        while round < stop:
+            two = lag == 1 and round + 1 < stop
+            signal = signals[max(0, round - lag)]
+            second = signals[max(0, round + 1 - lag)] if two else -1.0
+            now = (participations, rounds, cap, terms, weights, parameters, status)
+            drawn = draw_rounds(now, 0, len(participations), round, key, signal, second)
+            for number in range(2 if two else 1):
+                rounds = later(rounds, next_rounds(at(rounds, 0), cap))
+                totals[round] = drawn[number]
+                signals[round + 1] = integral_signal(signals[round], gain, drawn[number], capacity)
+                round += 1
+        return rounds
+
+    return draw, run
+
+
+def _fingerprint(*functions: Callable[..., Any]) -> int:
+    """A number that changes with the code of any of the functions, or of numba_access.py."""
+    digest = hashlib.sha256(Path(numba_access.__file__).read_bytes())
+    for function in functions:
+        code = function.__code__
+        digest.update(code.co_code + repr(code.co_consts).encode() + repr(code.co_names).encode())
+    return int.from_bytes(digest.digest()[:4], "big")

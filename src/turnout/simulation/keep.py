@@ -1,0 +1,186 @@
+"""What a simulation records, and how often: a billion clients must not need ten trillion numbers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from turnout.algorithm.client import average_of
+from turnout.errors import invalid
+from turnout.problem.costs import Array, Costs
+from turnout.settings import Table
+from turnout.simulation.crowd import Crowd
+from turnout.simulation.schedule import ABSENT, Status
+
+_CHUNK = 1 << 16  # clients measured together; fixed, so that sums have the same bits everywhere
+
+
+@dataclass(frozen=True, eq=False)
+class Keep:
+    """What to record. Signal and turnout are kept for every round, whatever is said here.
+
+    Args:
+        every: rounds between checkpoints, at which the rest is recorded (and at the last round).
+        cost: the total cost of the clients' averages.
+        distance_to: reference averages, shape (clients,): keeps mean and largest |x_i - reference_i|.
+        histogram: number of equal bins over [0, 1] in which the clients' averages are counted; 0: none.
+        averages: "all", or the clients whose averages are kept; None: nobody's.
+        state: the final state (and the problem), so that the run can be continued.
+        limit: the most bytes that the record may take.
+
+    Example:
+        >>> Keep(every=1000, averages="all").size(rounds=10_000, clients=10**9)
+        96000001136000
+    """
+
+    every: int = 100
+    cost: bool = True
+    distance_to: Array | None = None
+    histogram: int = 0
+    averages: Any = None
+    state: bool = True
+    limit: int = 2 * 2**30
+
+    def __post_init__(self) -> None:
+        if self.every < 1:
+            raise invalid("keep.every", "1 or more rounds", self.every, "use 1 to record every round")
+        if self.histogram < 0:
+            raise invalid("keep.histogram", "0 (none) or a number of bins", self.histogram, "try 20")
+        if isinstance(self.averages, str) and self.averages != "all":
+            raise invalid("keep.averages", "'all' or a list of clients", f"{self.averages!r}", "use 'all'")
+
+    def chosen(self, clients: int) -> npt.NDArray[np.int64]:
+        """The clients whose averages are kept."""
+        if self.averages is None:
+            return np.empty(0, np.int64)
+        everyone = np.arange(clients)
+        if isinstance(self.averages, str):
+            return everyone
+        try:
+            return everyone[self.averages]
+        except IndexError as error:
+            raise invalid("keep.averages", f"clients from 0 to {clients - 1}", str(error), "name such clients") from None
+
+    def size(self, rounds: int, clients: int) -> int:
+        """The bytes that the record takes, about."""
+        checkpoints = rounds // self.every + 2
+        numbers = 1 + self.cost + 2 * (self.distance_to is not None) + self.histogram
+        return 24 * rounds + 8 * checkpoints * (numbers + len_of(self.averages, clients)) + 8 * clients * self.state
+
+    def check(self, rounds: int, clients: int) -> None:
+        """Refuse a record that would not fit, before anything runs."""
+        chosen = self.chosen(clients)
+        if self.distance_to is not None and np.shape(self.distance_to) != (clients,):
+            raise invalid("keep.distance_to", f"of shape ({clients},)", np.shape(self.distance_to), "one a client")
+        size = self.size(rounds, clients)
+        if size > self.limit and len(chosen) + self.histogram > 1:
+            raise invalid(
+                "keep",
+                f"at most {self.limit / 2**20:,.0f} MiB",
+                f"{size / 2**20:,.0f} MiB for {rounds} rounds of {clients} clients",
+                "keep fewer averages, raise keep.every, or raise keep.limit",
+            )
+
+    def settings(self) -> dict[str, Any]:
+        """Everything but arrays, as `keep_from_settings` takes it."""
+        averages = self.averages
+        if averages is not None and not isinstance(averages, str):
+            averages = np.asarray(averages).tolist()
+        found: dict[str, Any] = {"every": self.every, "cost": self.cost, "histogram": self.histogram, "state": self.state}
+        return found | {"limit": self.limit} | ({} if averages is None else {"averages": averages})
+
+
+def len_of(averages: Any, clients: int) -> int:
+    """How many averages are kept at a checkpoint."""
+    if averages is None:
+        return 0
+    return clients if isinstance(averages, str) else int(np.size(averages))
+
+
+def keep_from_settings(table: Table, distance_to: Array | None = None) -> Keep:
+    """What to keep, from its table."""
+    usual = Keep()
+    averages = table.take("averages", (str, list), "'all' or a list of clients", None)
+    keep = Keep(
+        every=table.whole("every", usual.every),
+        cost=table.flag("cost", usual.cost),
+        distance_to=distance_to,
+        histogram=table.whole("histogram", usual.histogram),
+        averages=averages,
+        state=table.flag("state", usual.state),
+        limit=table.whole("limit", usual.limit),
+    )
+    table.finish()
+    return keep
+
+
+@dataclass
+class Recorder:
+    """Collects checkpoints while a run goes on."""
+
+    keep: Keep
+    costs: Costs
+    rounds: list[int] = field(default_factory=list)
+    rows: dict[str, list[Any]] = field(default_factory=dict)
+
+    def is_due(self, round: int) -> bool:
+        """Whether the state after this round is recorded."""
+        return round % self.keep.every == 0
+
+    def next_due(self, round: int) -> int:
+        """The first round from this one on that is recorded."""
+        return -(-round // self.keep.every) * self.keep.every
+
+    def record(self, round: int, crowd: Crowd, status: Status | None) -> None:
+        """Measure the crowd after a round, in chunks that need little memory."""
+        keep, state = self.keep, crowd.state
+        row: dict[str, Any] = {"cost": 0.0, "mean_distance": 0.0, "largest_distance": 0.0}
+        counts = np.zeros(keep.histogram, np.int64)
+        present = 0
+        for first in range(0, len(crowd), _CHUNK):
+            part = slice(first, first + _CHUNK)
+            lasted = state.rounds[part] if isinstance(state.rounds, np.ndarray) else state.rounds
+            average = average_of(state.participations[part], lasted)
+            here = slice(None) if status is None else status[part] != ABSENT
+            present += len(average[here])
+            if keep.cost:
+                row["cost"] += float(np.sum(self.costs[part].value(average)[here]))
+            if keep.distance_to is not None:
+                distance = np.abs(average - keep.distance_to[part])[here]
+                row["mean_distance"] += float(np.sum(distance))
+                row["largest_distance"] = max(row["largest_distance"], float(np.max(distance, initial=0.0)))
+            if keep.histogram:
+                counts += np.histogram(average[here], keep.histogram, (0.0, 1.0))[0]
+        row["mean_distance"] /= max(present, 1)
+        row |= {"histogram": counts, "averages": self._averages(crowd)}
+        self.rounds.append(round)
+        for name, value in row.items():
+            self.rows.setdefault(name, []).append(value)
+
+    def columns(self) -> dict[str, npt.NDArray[Any] | None]:
+        """The record as arrays, None for what was not asked for."""
+        keep = self.keep
+        asked = {
+            "cost": keep.cost,
+            "mean_distance": keep.distance_to is not None,
+            "largest_distance": keep.distance_to is not None,
+            "histogram": keep.histogram > 0,
+            "averages": keep.averages is not None,
+        }
+        return {name: np.array(self.rows[name]) if wanted else None for name, wanted in asked.items()}
+
+    def resume(self, rounds: npt.NDArray[np.int64], columns: dict[str, npt.NDArray[Any] | None]) -> None:
+        """Take over an earlier record; a last checkpoint that an unbroken run would not have is dropped."""
+        usual = [self.is_due(int(round)) for round in rounds]
+        self.rounds = [int(round) for round in rounds[usual]]
+        for name, values in columns.items():
+            self.rows[name] = [None] * len(self.rounds) if values is None else list(values[usual])
+
+    def _averages(self, crowd: Crowd) -> Array:
+        who = self.keep.chosen(len(crowd))
+        state = crowd.state
+        lasted = state.rounds[who] if isinstance(state.rounds, np.ndarray) else state.rounds
+        return average_of(state.participations[who], lasted)  # type: ignore[no-any-return]

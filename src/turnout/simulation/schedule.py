@@ -1,0 +1,204 @@
+"""Who is there, and what is needed, as the rounds go by."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from turnout.errors import invalid
+from turnout.settings import Table
+
+Status = npt.NDArray[np.uint8]
+
+ABSENT, PRESENT, AWAY = 0, 1, 2
+"""Not a member (no history moves); a member that decides; a member that cannot take part, and
+counts the round as not participating."""
+
+
+class Span(NamedTuple):
+    """Rounds in which nothing changes.
+
+    Attributes:
+        first: the first round.
+        stop: the round after the last.
+        status: ABSENT, PRESENT or AWAY for each client, shape (clients,); None: all PRESENT.
+        newcomers: clients whose first round this is (then the span is one round long).
+        capacity: what is needed in each round.
+    """
+
+    first: int
+    stop: int
+    status: Status | None
+    newcomers: npt.NDArray[np.int64]
+    capacity: float
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """Clients that join, leave or are away, and a capacity that changes.
+
+    Clients are given as anything that indexes an array: a slice, a list, a mask.
+
+    Args:
+        join: round -> clients that start their history then; all others start at round 0.
+            A client that left and joins again starts anew.
+        leave: round -> clients that are members no longer.
+        away: (first, stop, clients): members that cannot take part from round first until before
+            stop; they count these rounds as not participating.
+        capacity: round -> the capacity from then on.
+
+    Paper: Section III-B, "when a client joins the network at time step k, it receives the public signal".
+
+    Example:
+        >>> Schedule(leave={500: slice(0, 600)}, capacity={500: 300}).change_rounds()
+        [500]
+    """
+
+    join: Mapping[int, Any] = field(default_factory=dict)
+    leave: Mapping[int, Any] = field(default_factory=dict)
+    away: Sequence[tuple[int, int, Any]] = ()
+    capacity: Mapping[int, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name in ("join", "leave", "capacity"):
+            for when in getattr(self, name):
+                if when < 0:
+                    raise invalid(f"schedule.{name}", "at round 0 or later", when, "count rounds from 0")
+        for first, stop, _ in self.away:
+            if not 0 <= first < stop:
+                raise invalid("schedule.away", "(first, stop, clients) with 0 <= first < stop", (first, stop), "swap")
+
+    def check(self, clients: int) -> None:
+        """Refuse clients that do not exist, and changes that concern nobody."""
+        groups = [*self.join.values(), *self.leave.values(), *(who for _, _, who in self.away)]
+        for who in groups:
+            over = isinstance(who, slice) and (who.stop or 0) > clients
+            try:
+                over = over or np.arange(clients)[who].size == 0
+            except IndexError:
+                over = True
+            if over:
+                raise invalid("schedule clients", f"some of 0 to {clients - 1}", who, "name clients that exist")
+
+    @property
+    def has_movement(self) -> bool:
+        """Whether clients ever join late or leave, so that histories have different lengths."""
+        return bool(self.join or self.leave)
+
+    def change_rounds(self) -> list[int]:
+        """The rounds at which something changes."""
+        away = {when for first, stop, _ in self.away for when in (first, stop)}
+        return sorted(set(self.join) | set(self.leave) | set(self.capacity) | away)
+
+    def capacity_at(self, round: int, otherwise: float) -> float:
+        """The capacity in a round; `otherwise` before the first change."""
+        changes = [when for when in self.capacity if when <= round]
+        return float(self.capacity[max(changes)]) if changes else otherwise
+
+    def status_at(self, round: int, clients: int) -> Status:
+        """ABSENT, PRESENT or AWAY for each client in a round, shape (clients,)."""
+        status = np.full(clients, PRESENT, dtype=np.uint8)
+        for late in self.join.values():
+            status[late] = ABSENT
+        moves = [(when, PRESENT, who) for when, who in self.join.items()]
+        moves += [(when, ABSENT, who) for when, who in self.leave.items()]
+        for when, becomes, who in sorted(moves, key=lambda move: (move[0], move[1])):
+            if when <= round:
+                status[who] = becomes
+        for first, stop, who in self.away:
+            if first <= round < stop:
+                away = np.zeros(clients, dtype=bool)
+                away[who] = True
+                status[away & (status == PRESENT)] = AWAY
+        return status
+
+    def newcomers_at(self, round: int, clients: int) -> npt.NDArray[np.int64]:
+        """The clients whose history starts in a round."""
+        if round == 0:
+            return np.flatnonzero(self.status_at(0, clients) != ABSENT)
+        new = np.zeros(clients, dtype=bool)
+        if round in self.join:
+            new[self.join[round]] = True
+        return np.flatnonzero(new)
+
+    def spans(self, first: int, stop: int, clients: int, capacity: float) -> list[Span]:
+        """Rounds first to stop, cut wherever something changes."""
+        nobody = np.empty(0, dtype=np.int64)
+        starts = {0, *self.join}
+        edges = {first, *self.change_rounds(), *starts, *(when + 1 for when in starts)}
+        cuts = [*sorted(edge for edge in edges if first <= edge < stop), stop]
+        spans = []
+        for begin, end in zip(cuts, cuts[1:], strict=False):
+            status = self.status_at(begin, clients)
+            newcomers = self.newcomers_at(begin, clients) if begin in starts else nobody
+            everyone = None if np.all(status == PRESENT) else status
+            spans.append(Span(begin, end, everyone, newcomers, self.capacity_at(begin, capacity)))
+        return spans
+
+
+    def settings(self, clients: int) -> dict[str, Any]:
+        """This schedule as `schedule_from_settings` takes it, clients as ranges."""
+
+        def ranges(who: Any) -> list[list[int]]:
+            chosen = np.unique(np.arange(clients)[who])
+            breaks = np.flatnonzero(np.diff(chosen) != 1) + 1
+            return [[int(run[0]), int(run[-1]) + 1] for run in np.split(chosen, breaks)]
+
+        return {
+            "join": [{"round": when, "clients": ranges(who)} for when, who in self.join.items()],
+            "leave": [{"round": when, "clients": ranges(who)} for when, who in self.leave.items()],
+            "away": [{"rounds": [first, stop], "clients": ranges(who)} for first, stop, who in self.away],
+            "capacity": [{"round": when, "capacity": value} for when, value in self.capacity.items()],
+        }
+
+
+def schedule_from_settings(table: Table) -> Schedule:
+    """A schedule from its table; clients are ranges, [first, stop] or a list of such::
+
+        [schedule]
+        join     = [{ round = 500, clients = [600, 1200] }]
+        leave    = [{ round = 900, clients = [[0, 100], [300, 400]] }]
+        away     = [{ rounds = [100, 200], clients = [0, 300] }]
+        capacity = [{ round = 1000, capacity = 400 }]
+    """
+    moves: dict[str, dict[int, Any]] = {"join": {}, "leave": {}}
+    for name, found in moves.items():
+        for entry in table.tables(name, []):
+            when = _once(entry, found)
+            found[when] = _clients(entry)
+            entry.finish()
+    away = []
+    for entry in table.tables("away", []):
+        first, stop = _range(entry.path("rounds"), entry.list("rounds"))
+        away.append((first, stop, _clients(entry)))
+        entry.finish()
+    capacity: dict[int, float] = {}
+    for entry in table.tables("capacity", []):
+        when = _once(entry, capacity)
+        capacity[when] = entry.number("capacity")
+        entry.finish()
+    table.finish()
+    return Schedule(moves["join"], moves["leave"], tuple(away), capacity)
+
+
+def _once(entry: Table, found: Mapping[int, Any]) -> int:
+    when = entry.whole("round")
+    if when in found:
+        raise invalid(entry.path("round"), "named once", when, "put all changes of that round into one entry")
+    return when
+
+
+def _clients(entry: Table) -> npt.NDArray[np.int64]:
+    values = entry.list("clients")
+    ranges = values if values and isinstance(values[0], list) else [values]
+    return np.concatenate([np.arange(*_range(entry.path("clients"), one)) for one in ranges])
+
+
+def _range(name: str, values: list[Any]) -> tuple[int, int]:
+    if len(values) != 2 or not all(isinstance(value, int) for value in values) or not 0 <= values[0] < values[1]:
+        raise invalid(name, "[first, stop] with 0 <= first < stop", values, "stop is not included")
+    return values[0], values[1]

@@ -1,0 +1,67 @@
+"""Can this mechanism meet this capacity at all?"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from turnout.algorithm.mechanism import Mechanism, Public
+from turnout.errors import invalid
+from turnout.problem.problem import Problem
+
+
+def reachable(problem: Problem, mechanism: Mechanism) -> tuple[float, float]:
+    """(least, most) turnout on average: what a signal of 0 and an endless one bring.
+
+    Example:
+        >>> from turnout.algorithm.mechanisms.paper_coin import PaperCoin
+        >>> from turnout.problem.population import paper_population
+        >>> least, most = reachable(paper_population().problem(600), PaperCoin(beta=1.0))
+        >>> round(least, 1), most
+        (220.7, 1200.0)
+    """
+    clients = len(problem)
+    half = np.full(clients, 0.5)
+    sizes = {np.ndim(value) and np.size(value) for value in mechanism.parameters()} - {0, clients}
+    if sizes:
+        raise invalid(
+            f"{mechanism.kind} parameters",
+            f"one number, or one for each of the {clients} clients",
+            f"{sizes.pop()} numbers",
+            "give as many as there are clients",
+        )
+    low, high = mechanism.box(Public(average=half))
+    ones = np.ones(clients) * problem.unit_weights
+    return float(np.sum(low * ones)), float(np.sum(high * ones))
+
+
+def check_feasible(problem: Problem, mechanism: Mechanism, capacity: float | None = None) -> None:
+    """Refuse a capacity that the mechanism cannot bring about at any signal.
+
+    Args:
+        problem: the clients and the capacity.
+        mechanism: its coin alone brings some clients, whatever the signal.
+        capacity: another capacity than the problem's (from a schedule).
+
+    Raises:
+        ValueError: names the range that is possible.
+
+    Example:
+        >>> from turnout.algorithm.mechanisms.paper_coin import PaperCoin
+        >>> from turnout.problem.population import paper_population
+        >>> check_feasible(paper_population().problem(150), PaperCoin(beta=1.0))
+        Traceback (most recent call last):
+        ...
+        ValueError: capacity must be above 220.7 (what the privacy coin alone brings) and at most 1200.0 \
+(what all clients bring), got 150: raise capacity, or choose parameters with a smaller coin
+    """
+    wanted = problem.capacity if capacity is None else capacity
+    least, most = reachable(problem, mechanism)
+    if not least < wanted <= most * (1.0 + 1e-12):
+        raise invalid(
+            "capacity",
+            f"above {least:.1f} (what the privacy coin alone brings) and at most {most:.1f} (what all clients bring)",
+            wanted,
+            "raise capacity, or choose parameters with a smaller coin"
+            if wanted <= least
+            else "lower capacity, or add clients",
+        )

@@ -60,7 +60,32 @@ _HOME = {
     "simulate": "simulation.simulate",
 }
 
-__all__ = [*sorted(_HOME), "__version__"]
+__all__ = [
+    "Averaging",
+    "Classical",
+    "ClientState",
+    "Costs",
+    "IntegralController",
+    "Keep",
+    "Optimum",
+    "PaperCoin",
+    "PolynomialCosts",
+    "Population",
+    "Prior",
+    "Problem",
+    "Schedule",
+    "SeededCoins",
+    "SystemCoins",
+    "Trajectory",
+    "__version__",
+    "check_feasible",
+    "client_step",
+    "optimum",
+    "paper_population",
+    "read_population",
+    "replicate",
+    "simulate",
+]
 
 
 def __getattr__(name: str) -> Any:

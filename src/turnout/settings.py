@@ -67,7 +67,7 @@ class Table:
         """True or false."""
         return self.take(key, bool, "true or false", default)  # type: ignore[no-any-return]
 
-    def list(self, key: str, default: Any = _REQUIRED) -> list[Any]:
+    def sequence(self, key: str, default: Any = _REQUIRED) -> list[Any]:
         """A list."""
         return self.take(key, list, "a list in square brackets", default)  # type: ignore[no-any-return]
 
@@ -80,8 +80,14 @@ class Table:
         entries = self.take(key, list, "a list of tables", default)
         for number, entry in enumerate(entries):
             if not isinstance(entry, dict):
-                raise ValueError(f"{self.path(key)}[{number}] must be a table, got {entry!r}: write [[{self.path(key)}]]")
+                raise ValueError(
+                    f"{self.path(key)}[{number}] must be a table, got {entry!r}: write [[{self.path(key)}]]"
+                )
         return [Table(entry, f"{self.path(key)}[{number}]") for number, entry in enumerate(entries)]
+
+    def ignore(self, *keys: str) -> None:
+        """Let these keys be: they are for another reader of the same file."""
+        self._asked.update(keys)
 
     def finish(self) -> None:
         """Refuse every key that was not asked for."""
@@ -93,14 +99,14 @@ class Table:
                 raise ValueError(f"{self.path(key)} is not a known setting (known: {known}): {hint}")
 
 
-def read_toml(path: str | Path) -> Table:
-    """A TOML file as a `Table`.
+def read_toml(path: str | Path) -> dict[str, Any]:
+    """A TOML file as nested dictionaries.
 
     Raises:
         FileProblem: the file is missing, unreadable, or not TOML.
     """
     try:
-        return Table(tomllib.loads(Path(path).read_text(encoding="utf-8")))
+        return tomllib.loads(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
         raise FileProblem(f"{path}: cannot be read ({error.strerror}): check the path") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

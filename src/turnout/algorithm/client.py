@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from turnout.algorithm.arithmetic import at_least, at_most, inside
 from turnout.algorithm.mechanism import Mechanism, Public
 from turnout.errors import invalid
 from turnout.problem.costs import Array, Costs
@@ -26,9 +27,11 @@ away would never find out that the price has risen. A full history reaches it af
 def average_of(participations: Any, rounds: Any) -> Any:
     """x_i(k): participations over rounds, kept off 0.
 
+    Times the reciprocal, which all clients of an age share: a division less in the hottest loop.
+
     Paper: Eq. (1).
     """
-    return np.fmax(participations / rounds, SMALLEST_AVERAGE)
+    return at_least(participations * (1.0 / rounds), SMALLEST_AVERAGE)
 
 
 def intent(signal: Any, weight: Any, average: Any, slope: Any) -> Any:
@@ -41,12 +44,12 @@ def intent(signal: Any, weight: Any, average: Any, slope: Any) -> Any:
         >>> float(intent(signal=2.0, weight=1, average=0.5, slope=4.0))
         0.25
     """
-    return np.minimum(np.fmax(signal * weight * average / slope, 0.0), 1.0)
+    return inside(0.0, signal * weight * average / slope, 1.0)
 
 
 def next_rounds(rounds: Any, cap: Any) -> Any:
     """The number of rounds behind an average after one more, at most `cap`."""
-    return np.minimum(rounds + 1.0, cap)
+    return at_most(rounds + 1.0, cap)
 
 
 def remembered(participations: Any, keep: Any, moved: Any) -> Any:
@@ -150,5 +153,5 @@ def client_step(
         wish = intent(signal, weights, average, acting.slope(average))
     probability = mechanism.probability(wish, Public(average=average, signal=signal), state.memory)
     participates = uniform < probability
-    moved = participates if averaging.by == "bit" else probability
+    moved = participates.astype(np.float64) if averaging.by == "bit" else probability
     return state.after(moved, averaging), participates

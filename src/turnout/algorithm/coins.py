@@ -71,7 +71,7 @@ class SeededCoins:
     seed: int
 
     def __post_init__(self) -> None:
-        if not (isinstance(self.seed, (int, np.integer)) and 0 <= self.seed < 2**64):
+        if not isinstance(self.seed, (int, np.integer)) or not 0 <= self.seed < 2**64:
             raise invalid("seed", "a whole number from 0 to 2^64 - 1", self.seed, "choose one in that range")
 
     @property
@@ -98,7 +98,7 @@ class SeededCoins:
 
     def uniform(self, clients: Any, round: int, purpose: int = PARTICIPATION) -> Array:
         """One number in [0, 1) for each client: its word * 2^-32, shape (clients,)."""
-        return self.words(clients, round, purpose) * 2.0**-32
+        return self.words(clients, round, purpose).astype(np.float64) * 2.0**-32
 
 
 @dataclass(frozen=True)
@@ -113,4 +113,4 @@ class SystemCoins:
     def uniform(self, clients: Any, round: int, purpose: int = PARTICIPATION) -> Array:
         """One number in [0, 1) for each client: a 53-bit integer * 2^-53, shape (clients,)."""
         words = np.frombuffer(os.urandom(8 * len(clients)), dtype=np.uint64)
-        return (words >> np.uint64(11)) * 2.0**-53
+        return (words >> np.uint64(11)).astype(np.float64) * 2.0**-53

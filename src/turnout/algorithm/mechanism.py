@@ -2,8 +2,7 @@
 
 To add one: a frozen dataclass with three short methods, in a file of its own under
 `mechanisms/`, and a line in `mechanisms/__init__.py`. `response` and `limits` are static and use
-only arithmetic and NumPy's `fmax`, `fmin`, `minimum` and `maximum`, because every engine compiles
-these very functions.
+only + - * / and the functions of arithmetic.py, because every engine compiles these very functions.
 """
 
 from __future__ import annotations
@@ -14,6 +13,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
+from turnout.algorithm.arithmetic import inside
 from turnout.problem.costs import Array, Clients, Costs
 
 
@@ -27,11 +27,6 @@ class Public(NamedTuple):
 
     average: Array | None = None
     signal: float | None = None
-
-
-def inside(low: Any, value: Any, high: Any) -> Any:
-    """The value, kept in [low, high]; low where it is not a number."""
-    return np.minimum(np.fmax(value, low), high)
 
 
 class Mechanism:

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from turnout.algorithm.arithmetic import at_least
 from turnout.errors import invalid
 from turnout.settings import Table
 
@@ -51,7 +52,7 @@ def integral_signal(signal: Any, gain: Any, participants: Any, capacity: Any) ->
 
     Paper: Eq. (3). Differs from paper: never below 0, where it could only wind down.
     """
-    return np.fmax(signal - gain * (participants - capacity), 0.0)
+    return at_least(signal - gain * (participants - capacity), 0.0)
 
 
 class IntegralState(NamedTuple):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol, overload, runtime_checkable
+import itertools
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -70,9 +71,10 @@ def polynomial(terms: Any, at: Any, x: Any, factors: Any, gaps: Any, lowest: int
     last = len(factors) - 1
     total = factors[last] * terms[last, at]
     for term in range(last - 1, -1, -1):
-        for _ in range(gaps[term]):
-            total = total * x
-        total = total + factors[term] * terms[term, at]
+        step = x
+        for _ in range(gaps[term] - 1):
+            step = step * x
+        total = total * step + factors[term] * terms[term, at]
     for _ in range(lowest):
         total = total * x
     return total
@@ -89,7 +91,7 @@ class PolynomialCosts:
         ValueError: a coefficient is not finite, or a cost is not increasing and
             strictly convex on [0, 1]; names the first such client.
 
-    Paper: Eq. (9), the cost functions of the experiments, is powers (2, 4, 6).
+    Paper: Eq. (11), the cost functions of the experiments, is powers (2, 4, 6).
 
     Example:
         >>> costs = PolynomialCosts([[3.0, 0.0], [1.0, 2.0]], powers=(2, 4))
@@ -116,7 +118,7 @@ class PolynomialCosts:
         self._check()
 
     def _prepare(self) -> None:
-        self.gaps = tuple(int(b - a) for a, b in zip(self.powers, self.powers[1:], strict=False))
+        self.gaps = tuple(int(b - a) for a, b in itertools.pairwise(self.powers))
         self.slope_factors = tuple(float(p) for p in self.powers)
 
     @property
@@ -130,7 +132,7 @@ class PolynomialCosts:
         return self._terms.T
 
     def __len__(self) -> int:
-        return self._terms.shape[1]
+        return int(self._terms.shape[1])
 
     def __getitem__(self, clients: Clients) -> PolynomialCosts:
         if isinstance(clients, (int, np.integer)):
@@ -253,11 +255,7 @@ def _check_powers(powers: tuple[int, ...]) -> list[int]:
     return good
 
 
-@overload
-def inverse_slope(costs: Costs, price: float) -> Array: ...
-@overload
-def inverse_slope(costs: Costs, price: Array) -> Array: ...
-def inverse_slope(costs: Costs, price: float | Array) -> Array:
+def inverse_slope(costs: Costs, price: npt.ArrayLike) -> Array:
     """The average at which each slope is `price`, clipped to [0, 1]: closed form or bisection.
 
     Args:
@@ -271,7 +269,7 @@ def inverse_slope(costs: Costs, price: float | Array) -> Array:
     own = getattr(costs, "inverse_slope", None)
     if own is not None:
         return np.clip(np.asarray(own(price), dtype=np.float64), 0.0, 1.0)
-    return bisect_slope(costs, price)
+    return bisect_slope(costs, np.asarray(price, dtype=np.float64))
 
 
 def bisect_slope(costs: Costs, price: float | Array) -> Array:

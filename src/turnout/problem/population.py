@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import zipfile
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -46,7 +47,7 @@ def paper_population(seed: int = 0, clients: int = 1200) -> Population:
         seed: of NumPy's default generator.
         clients: their number, a multiple of 4.
 
-    Paper: Eq. (9).
+    Paper: Eq. (11).
 
     Example:
         >>> paper_population(seed=0).costs
@@ -77,6 +78,10 @@ def read_population(source: str | Path, *, seed: int | None = None, clients: int
     Raises:
         FileProblem: the file is missing or cannot be understood.
         ValueError: a value in it is out of range.
+
+    Example:
+        >>> len(read_population("paper", seed=3, clients=400))
+        400
     """
     if str(source) == "paper":
         return paper_population(0 if seed is None else seed, 1200 if clients is None else clients)
@@ -84,7 +89,7 @@ def read_population(source: str | Path, *, seed: int | None = None, clients: int
     if clients is not None:
         raise invalid("clients", "left out for a population from a file", clients, "edit the file instead")
     if path.suffix == ".toml":
-        table = read_toml(path)
+        table = Table(read_toml(path))
         population = population_from_table(table.table("population"), seed=seed)
         table.finish()
         return population
@@ -112,7 +117,8 @@ def population_from_table(table: Table, *, seed: int | None = None, clients: int
     Distributions: a number; `uniform = [low, high]`; `lognormal = [median, spread]`;
     `gamma = [shape, scale]`; `choice = [values…]`.
     """
-    seed = table.whole("seed", None) if seed is None else seed
+    given: int | None = table.whole("seed", None)
+    seed = given if seed is None else seed
     if "groups" in table:
         population = _draw_groups(table.tables("groups"), 0 if seed is None else seed)
     elif "file" in table:
@@ -121,8 +127,8 @@ def population_from_table(table: Table, *, seed: int | None = None, clients: int
         kind = table.text("kind")
         if kind != "paper":
             raise invalid(table.path("kind"), "'paper'", f"{kind!r}", "or describe your own with groups or file")
-        given = table.whole("clients", None)
-        population = read_population("paper", seed=seed, clients=given if clients is None else clients)
+        size = table.whole("clients", None)
+        population = read_population("paper", seed=seed, clients=size if clients is None else clients)
     table.finish()
     return population
 
@@ -159,7 +165,7 @@ def _draw(name: str, spec: Any, size: int, generator: np.random.Generator) -> Ar
     """Coefficients of one group and power, from a number or a distribution."""
     if isinstance(spec, (int, float)) and not isinstance(spec, bool):
         return np.full(size, float(spec))
-    draws = {
+    draws: dict[str, Callable[..., Any]] = {
         "uniform": lambda low, high: generator.uniform(low, high, size),
         "lognormal": lambda median, spread: median * np.exp(spread * generator.standard_normal(size)),
         "gamma": lambda shape, scale: generator.gamma(shape, scale, size),
@@ -192,7 +198,7 @@ def _read_csv(path: Path) -> Population:
     values = np.empty((len(rows) - 1, len(header)))
     for number, row in enumerate(rows[1:]):
         try:
-            values[number] = [float(cell) for cell in row]
+            values[number] = np.array([float(cell) for cell in row]).reshape(len(header))
         except ValueError as error:
             raise FileProblem(f"{path}: line {number + 2}: {error}: give {len(header)} numbers") from error
     terms = [column for column, name in enumerate(header) if name != "weight"]
@@ -204,11 +210,10 @@ def _read_npz(path: Path) -> Population:
     """Arrays `coefficients` (clients, terms), `powers`, and optionally `weights`."""
     try:
         with np.load(path, allow_pickle=False) as file:
-            names = set(file.files)
-            if not {"coefficients", "powers"} <= names:
-                raise FileProblem(f"{path}: holds {sorted(names)}: expected the arrays coefficients and powers")
-            weights = file["weights"] if "weights" in names else None
-            powers = tuple(int(power) for power in file["powers"])
-            return Population(PolynomialCosts(file["coefficients"], powers), weights)
-    except (OSError, EOFError, zipfile.BadZipFile) as error:
+            arrays = {name: file[name] for name in ("coefficients", "powers", "weights") if name in file.files}
+    except (OSError, EOFError, ValueError, zipfile.BadZipFile) as error:
         raise FileProblem(f"{path}: cannot be read as .npz ({error}): check the path and write it anew") from error
+    if not {"coefficients", "powers"} <= set(arrays):
+        raise FileProblem(f"{path}: holds no population: expected the arrays coefficients and powers")
+    powers = tuple(int(power) for power in arrays["powers"])
+    return Population(PolynomialCosts(arrays["coefficients"], powers), arrays.get("weights"))

@@ -38,7 +38,9 @@ class Book:
     def open(cls, controller: Controller, capacity: float, rounds: int) -> Book:
         """An empty book for so many rounds."""
         state = controller.start()
-        book = cls(controller, capacity, np.zeros(rounds + 1), np.zeros(rounds, np.int64), np.zeros(rounds), state=state)
+        book = cls(
+            controller, capacity, np.zeros(rounds + 1), np.zeros(rounds, np.int64), np.zeros(rounds), state=state
+        )
         book.signal[0] = state.signal
         return book
 

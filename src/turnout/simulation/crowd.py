@@ -85,7 +85,9 @@ class Crowd:
 
         Paper: Algorithms 2 and 3, initialisation: X_i(0) = 1 and x_i(0) = 1.
         """
-        first, rounds = (1.0, 1.0) if self.start is None else (self.start.average * self.start.rounds, self.start.rounds)
+        first, rounds = (
+            (1.0, 1.0) if self.start is None else (self.start.average * self.start.rounds, self.start.rounds)
+        )
         everyone = len(newcomers) == len(self)
         participations = self.state.participations
         participations[... if everyone else newcomers] = first

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -132,13 +133,12 @@ class Schedule:
         edges = {first, *self.change_rounds(), *starts, *(when + 1 for when in starts)}
         cuts = [*sorted(edge for edge in edges if first <= edge < stop), stop]
         spans = []
-        for begin, end in zip(cuts, cuts[1:], strict=False):
+        for begin, end in itertools.pairwise(cuts):
             status = self.status_at(begin, clients)
             newcomers = self.newcomers_at(begin, clients) if begin in starts else nobody
             everyone = None if np.all(status == PRESENT) else status
             spans.append(Span(begin, end, everyone, newcomers, self.capacity_at(begin, capacity)))
         return spans
-
 
     def settings(self, clients: int) -> dict[str, Any]:
         """This schedule as `schedule_from_settings` takes it, clients as ranges."""
@@ -159,11 +159,11 @@ class Schedule:
 def schedule_from_settings(table: Table) -> Schedule:
     """A schedule from its table; clients are ranges, [first, stop] or a list of such::
 
-        [schedule]
-        join     = [{ round = 500, clients = [600, 1200] }]
-        leave    = [{ round = 900, clients = [[0, 100], [300, 400]] }]
-        away     = [{ rounds = [100, 200], clients = [0, 300] }]
-        capacity = [{ round = 1000, capacity = 400 }]
+    [schedule]
+    join     = [{ round = 500, clients = [600, 1200] }]
+    leave    = [{ round = 900, clients = [[0, 100], [300, 400]] }]
+    away     = [{ rounds = [100, 200], clients = [0, 300] }]
+    capacity = [{ round = 1000, capacity = 400 }]
     """
     moves: dict[str, dict[int, Any]] = {"join": {}, "leave": {}}
     for name, found in moves.items():
@@ -173,7 +173,7 @@ def schedule_from_settings(table: Table) -> Schedule:
             entry.finish()
     away = []
     for entry in table.tables("away", []):
-        first, stop = _range(entry.path("rounds"), entry.list("rounds"))
+        first, stop = _range(entry.path("rounds"), entry.sequence("rounds"))
         away.append((first, stop, _clients(entry)))
         entry.finish()
     capacity: dict[int, float] = {}
@@ -193,7 +193,7 @@ def _once(entry: Table, found: Mapping[int, Any]) -> int:
 
 
 def _clients(entry: Table) -> npt.NDArray[np.int64]:
-    values = entry.list("clients")
+    values = entry.sequence("clients")
     ranges = values if values and isinstance(values[0], list) else [values]
     return np.concatenate([np.arange(*_range(entry.path("clients"), one)) for one in ranges])
 

@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+import json
+import zipfile
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from turnout.algorithm.client import ClientState
-from turnout.errors import MissingExtra
-from turnout.problem.costs import Array
+from turnout.errors import FileProblem, MissingExtra
+from turnout.problem.costs import Array, PolynomialCosts
 from turnout.problem.problem import Problem
-from turnout.simulation.keep import Keep
+from turnout.settings import Table
+from turnout.simulation.keep import Keep, keep_from_settings
+from turnout.simulation.output import check_writable, whole_file
+
+PROVENANCE = "provenance.json"
+"""The part of a saved run that people can read: `unzip -p run.npz provenance.json`."""
+
+FORMAT = 1
 
 COLUMNS = ("cost", "mean_distance", "largest_distance", "histogram", "averages")
 """What is recorded at checkpoints, if `Keep` says so."""
@@ -28,7 +38,7 @@ class Trajectory:
         capacity: what was needed in each round, shape (rounds,).
         checkpoints: the rounds after which the following were recorded, shape (checkpoints,).
         cost: the total cost of the averages, shape (checkpoints,).
-        mean_distance, largest_distance: of |x_i - reference_i|, shape (checkpoints,).
+        mean_distance, largest_distance: from the reference averages, shape (checkpoints,).
         histogram: clients by average, shape (checkpoints, bins).
         averages: of the chosen clients, shape (checkpoints, chosen).
         state: the clients' final histories, for going on.
@@ -64,7 +74,9 @@ class Trajectory:
     def average(self) -> Array:
         """The clients' averages at the end, shape (clients,)."""
         if self.state is None:
-            raise ValueError("average must be recorded to be read, got keep.state=False: run again with keep.state=True")
+            raise ValueError(
+                "average must be recorded to be read, got keep.state=False: run again with keep.state=True"
+            )
         return self.state.average
 
     def last(self, rounds: int = 400) -> npt.NDArray[np.int64]:
@@ -84,26 +96,22 @@ class Trajectory:
         """What was recorded at checkpoints, by name."""
         return {name: getattr(self, name) for name in COLUMNS}
 
-    def save(self, path: Any) -> None:
+    def save(self, path: str | Path) -> None:
         """Write the run to one `.npz` file (arrays, and `provenance.json` inside), whole or not at all.
 
         Raises:
             FileProblem: the file cannot be written.
         """
-        from turnout.simulation.files import save_trajectory
-
-        save_trajectory(self, path)
+        _save(self, path)
 
     @staticmethod
-    def load(path: Any) -> Trajectory:
+    def load(path: str | Path) -> Trajectory:
         """Read a run that `save` wrote.
 
         Raises:
             FileProblem: the file is missing, truncated, or not a saved run.
         """
-        from turnout.simulation.files import load_trajectory
-
-        return load_trajectory(path)
+        return _load(path)
 
     def to_pandas(self) -> Any:
         """The rounds as a pandas DataFrame: signal, participants, capacity."""
@@ -120,10 +128,100 @@ class Trajectory:
             import xarray
         except ImportError:
             raise MissingExtra("to_xarray()", library="xarray", extra="lab") from None
-        variables: dict[str, Any] = {name: ("round", getattr(self, name)) for name in ("signal", "participants", "capacity")}
+        variables: dict[str, Any] = {
+            name: ("round", getattr(self, name)) for name in ("signal", "participants", "capacity")
+        }
         second = {"histogram": "bin", "averages": "client"}
         for name, values in self.columns().items():
             if values is not None:
                 variables[name] = (("checkpoint", second[name]) if name in second else "checkpoint", values)
         coordinates = {"round": np.arange(self.rounds), "checkpoint": self.checkpoints}
         return xarray.Dataset(variables, coordinates, {"provenance": str(self.provenance)})
+
+
+def _save(trajectory: Trajectory, path: str | Path) -> None:
+    """Write a run, whole or not at all."""
+    path = check_writable(path)
+    arrays: dict[str, npt.NDArray[Any]] = {
+        "signal": trajectory.signal,
+        "participants": trajectory.participants,
+        "capacity": trajectory.capacity,
+        "checkpoints": trajectory.checkpoints,
+    }
+    arrays |= {name: values for name, values in trajectory.columns().items() if values is not None}
+    if trajectory.keep.distance_to is not None:
+        arrays["distance_to"] = np.asarray(trajectory.keep.distance_to)
+    if trajectory.state is not None:
+        arrays["state_participations"] = trajectory.state.participations
+        arrays["state_rounds"] = np.asarray(trajectory.state.rounds)
+    if trajectory.problem is not None and isinstance(trajectory.problem.costs, PolynomialCosts):
+        arrays["coefficients"] = trajectory.problem.costs.coefficients
+        arrays["powers"] = np.array(trajectory.problem.costs.powers)
+        if trajectory.problem.weights is not None:
+            arrays["weights"] = trajectory.problem.weights
+    provenance = dict(trajectory.provenance)
+    mechanism = provenance.get("mechanism", {})
+    for name, value in mechanism.items():  # parameters by client are data, not text
+        if isinstance(value, np.ndarray):
+            arrays[f"mechanism_{name}"] = value
+    text = {
+        "format": FORMAT,
+        "keep": trajectory.keep.settings(),
+        "problem_capacity": None if trajectory.problem is None else trajectory.problem.capacity,
+        "controller_state": None if trajectory.controller_state is None else trajectory.controller_state._asdict(),
+        "provenance": provenance
+        | {
+            "mechanism": {
+                name: "array" if isinstance(value, np.ndarray) else value for name, value in mechanism.items()
+            }
+        },
+    }
+    with whole_file(path) as file, zipfile.ZipFile(file, "w") as archive:
+        archive.writestr(zipfile.ZipInfo(PROVENANCE), json.dumps(text, indent=1))
+        for name, values in arrays.items():
+            with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as member:
+                np.lib.format.write_array(member, np.asarray(values), allow_pickle=False)
+
+
+def _load(path: str | Path) -> Trajectory:
+    """Read a run that `save` wrote."""
+    try:
+        with open(path, "rb") as file, np.load(file, allow_pickle=False) as archive:
+            if PROVENANCE not in archive.files:
+                raise FileProblem(f"{path}: not a saved run (no {PROVENANCE} in it): give a file that simulate wrote")
+            text = json.loads(archive[PROVENANCE])
+            arrays = {name: archive[name] for name in archive.files if name != PROVENANCE}
+    except (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile) as error:
+        why = "no such file" if isinstance(error, FileNotFoundError) else f"truncated or not a saved run: {error}"
+        raise FileProblem(f"{path}: cannot be read ({why}): check the path, or run simulate again") from error
+    if text.get("format") != FORMAT:
+        raise FileProblem(f"{path}: of format {text.get('format')}, expected {FORMAT}: use the version that wrote it")
+    return _assemble(arrays, text)
+
+
+def _assemble(arrays: dict[str, npt.NDArray[Any]], text: dict[str, Any]) -> Trajectory:
+    provenance = text["provenance"]
+    for name, value in provenance.get("mechanism", {}).items():
+        if value == "array":
+            provenance["mechanism"][name] = arrays[f"mechanism_{name}"]
+    problem = None
+    if "coefficients" in arrays:
+        powers = tuple(int(power) for power in arrays["powers"])
+        costs = PolynomialCosts(arrays["coefficients"], powers)
+        problem = Problem(costs, text["problem_capacity"], arrays.get("weights"))
+    state = None
+    if "state_participations" in arrays:
+        rounds = arrays["state_rounds"]
+        state = ClientState(arrays["state_participations"], float(rounds) if rounds.ndim == 0 else rounds)
+    return Trajectory(
+        signal=arrays["signal"],
+        participants=arrays["participants"],
+        capacity=arrays["capacity"],
+        checkpoints=arrays["checkpoints"],
+        **{name: arrays.get(name) for name in COLUMNS},
+        state=state,
+        controller_state=text["controller_state"],
+        problem=problem,
+        keep=keep_from_settings(Table(text["keep"], "keep"), arrays.get("distance_to")),
+        provenance=provenance,
+    )

@@ -15,7 +15,7 @@ from turnout.problem.costs import Array
 def coin_probability(beta: Any) -> Any:
     """p = (beta / 2) exp(-beta): at most 0.184, at beta = 1.
 
-    Paper: Eq. (6).
+    Paper: Eq. (8).
 
     Example:
         >>> round(float(coin_probability(3.5)), 4)
@@ -34,7 +34,7 @@ class PaperCoin(Mechanism):
     Args:
         beta: above 0, one number or shape (clients,). More privacy means a beta nearer 1.
 
-    Paper: Algorithm 3, Eqs. (5) to (8).
+    Paper: Algorithm 3, Eqs. (8) to (10).
 
     Example:
         >>> from turnout.algorithm.mechanism import Public

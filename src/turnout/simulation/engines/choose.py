@@ -34,7 +34,9 @@ def choose_engine(name: str, crowd: Crowd, threads: int | None = None) -> tuple[
     if not installed:
         if name == "numba":
             raise MissingExtra("engine='numba'", library="numba", extra="lab")
-        return NumpyEngine(crowd), "numpy: numba is not installed (pip install 'turnout[lab]' for some 30 times the speed)"
+        return NumpyEngine(
+            crowd
+        ), "numpy: numba is not installed (pip install 'turnout[lab]' for some 30 times the speed)"
     from turnout.simulation.engines.numba_engine import NumbaEngine
 
     return NumbaEngine(crowd, threads), "numba, as asked" if name == "numba" else "numba: the fastest installed"

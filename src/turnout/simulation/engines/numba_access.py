@@ -8,7 +8,18 @@ so this file alone goes without annotations.)
 from numba import types
 from numba.extending import overload
 
+from turnout.algorithm.arithmetic import at_least, at_most
 from turnout.simulation.schedule import ABSENT, PRESENT
+
+
+@overload(at_least)
+def _at_least(value, low):
+    return lambda value, low: value if value > low else low  # one machine instruction; low where NaN
+
+
+@overload(at_most)
+def _at_most(value, high):
+    return lambda value, high: value if value < high else high
 
 
 def at(values, client):

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
+import numba
 import numpy as np
 
 from turnout.algorithm.client import ClientState, next_rounds
@@ -16,16 +19,15 @@ from turnout.simulation.engines.engine import advance_by_passes
 from turnout.simulation.engines.numba_kernel import TILE, build, by_bit, by_probability
 from turnout.simulation.schedule import Status
 
-WORTH_A_THREAD = 24 * TILE
-"""Clients a thread must have before the hand-over between threads is worth its microseconds."""
+WORTH_A_THREAD = 8 * TILE
+"""Clients a thread must have before the meeting of threads is worth its while."""
 
 
 class NumbaEngine:
     """Polynomial costs and any mechanism, bit for bit as `NumpyEngine`.
 
-    Few clients: the whole loop over rounds, server included, is one compiled call. Many: each
-    pass is cut into chunks of clients over threads. Totals are integers, so that the number of
-    threads changes nothing.
+    The whole loop over rounds, server included, is one compiled call. Many clients are cut into
+    shares, one a thread. Totals are integers, so that the number of threads changes nothing.
     """
 
     name = "numba"
@@ -36,63 +38,82 @@ class NumbaEngine:
         assert isinstance(acting, PolynomialCosts)  # `choose_engine` has seen to it
         mechanism = crowd.mechanism
         moved_by = by_bit if crowd.averaging.by == "bit" else by_probability
-        self._draw, self._run = build(acting.powers, type(mechanism).response, type(mechanism).limits, moved_by)
+        self._rules = (acting.powers, type(mechanism).response, type(mechanism).limits, moved_by)
         self._terms = np.ascontiguousarray(acting.terms)
         self._weights = 1 if crowd.weights is None else crowd.weights
         self._parameters = tuple(_plain(value) for value in mechanism.parameters())
         self._key = np.array(crowd.coins.key, dtype=np.uint32)
-        self._status: Status | None = None
+        self.enter(None)
         available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        self._threads = max(1, min(threads or available, len(crowd) // WORTH_A_THREAD))
-        self._pool = ThreadPoolExecutor(self._threads - 1) if self._threads > 1 else None
+        wanted = max(1, min(threads or available, available, len(crowd) // WORTH_A_THREAD))
+        share = -(-len(crowd) // (wanted * TILE)) * TILE
+        self._shares = [(first, min(first + share, len(crowd))) for first in range(0, len(crowd), share)]
+        self._pool = ThreadPoolExecutor(len(self._shares) - 1) if len(self._shares) > 1 else None
 
     def enter(self, status: Status | None) -> None:
-        """Prepare for rounds in which each client has this status."""
+        """Take the kernels for clients with or without a status."""
         self._status = status
+        self._draw, self._run = build(*self._rules, str(numba.typeof(self._arguments())))
 
     def draw(self, round: int, signals: list[float]) -> list[int]:
         """Decide one or two consecutive rounds; returns what came in each."""
         second = signals[1] if len(signals) == 2 else -1.0
-        tail = (round, self._key, float(signals[0]), float(second))
-        share = -(-len(self.crowd) // (self._threads * TILE)) * TILE
-        crowd, size = self._arguments(), len(self.crowd)
-        waiting = []
-        if self._pool is not None:
-            for first in range(share, size, share):
-                waiting.append(self._pool.submit(self._draw, crowd, first, min(first + share, size), *tail))
-        parts = [self._draw(crowd, 0, min(share, size), *tail), *(part.result() for part in waiting)]
+        crowd, key = self._arguments(), self._key
+        parts = self._on_all_threads(
+            lambda thread, first, stop: self._draw(crowd, first, stop, round, key, float(signals[0]), float(second))
+        )
         for _ in signals:
-            self._later()
+            self._set_rounds(next_rounds(self.crowd.state.rounds, self.crowd.averaging.cap))
         return [sum(int(part[number]) for part in parts) for number in range(len(signals))]
 
     def advance(self, book: Book, stop: int) -> None:
-        """Run all rounds up to `stop`, in one compiled call where that is faster."""
+        """Run all rounds up to `stop`: with the paper's server, in one compiled call a thread."""
         controller = book.controller
-        if self._pool is not None or type(controller) is not IntegralController:
+        if type(controller) is not IntegralController:
             advance_by_passes(self, book, stop, most=2)
             return
-        rounds = self._run(
-            self._arguments(), book.round, stop, self._key, book.signal, book.participants,
-            controller.lag, float(controller.gain), float(book.capacity),
-        )  # fmt: skip
-        if not isinstance(self.crowd.state.rounds, np.ndarray):
-            self.crowd.state = ClientState(self.crowd.state.participations, float(rounds), self.crowd.state.memory)
+        crowd, key, span = self._arguments(), self._key, (book.round, stop)
+        arrivals = np.zeros(8 * len(self._shares), np.int64)
+        parts = np.zeros((len(self._shares), 2, 2), np.int64)
+        server = (controller.lag, float(controller.gain), float(book.capacity))
+        rounds = self._on_all_threads(
+            lambda thread, first, stop: self._run(
+                crowd, (first, stop), thread, arrivals, parts, span, key, book.signal, book.participants, *server
+            )
+        )
+        self._set_rounds(rounds[0])
         book.capacities[book.round : stop] = book.capacity
         book.round, book.state = stop, IntegralState(float(book.signal[stop]))
+
+    def _on_all_threads(self, work: Callable[[int, int, int], Any]) -> list[Any]:
+        """Call work(thread, first client, stop) for each thread's clients; the first on this thread."""
+        waiting = (
+            [self._pool.submit(work, thread + 1, *share) for thread, share in enumerate(self._shares[1:])]
+            if self._pool
+            else []
+        )
+        return [work(0, *self._shares[0]), *(part.result() for part in waiting)]
 
     def _arguments(self) -> tuple[object, ...]:
         state = self.crowd.state
         rounds = state.rounds if isinstance(state.rounds, np.ndarray) else float(state.rounds)
-        return (state.participations, rounds, self.crowd.averaging.cap, self._terms, self._weights, self._parameters, self._status)
+        return (
+            state.participations,
+            rounds,
+            self.crowd.averaging.cap,
+            self._terms,
+            self._weights,
+            self._parameters,
+            self._status,
+        )
 
-    def _later(self) -> None:
+    def _set_rounds(self, rounds: Any) -> None:
         """Move the shared number of rounds; a client's own number moves in the kernel."""
         state = self.crowd.state
         if not isinstance(state.rounds, np.ndarray):
-            rounds = float(next_rounds(state.rounds, self.crowd.averaging.cap))
-            self.crowd.state = ClientState(state.participations, rounds, state.memory)
+            self.crowd.state = ClientState(state.participations, float(rounds), state.memory)
 
 
 def _plain(value: object) -> object:
     """A parameter as the kernels take it: a float, or a contiguous array."""
-    return float(value) if np.ndim(value) == 0 else np.ascontiguousarray(value, dtype=np.float64)  # type: ignore[arg-type, call-overload]
+    return float(value) if np.ndim(value) == 0 else np.ascontiguousarray(value, dtype=np.float64)  # type: ignore[arg-type]

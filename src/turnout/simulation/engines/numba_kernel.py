@@ -10,6 +10,7 @@ No fastmath and no fused multiply-add: both would change bits.
 from __future__ import annotations
 
 import hashlib
+import itertools
 from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
@@ -19,13 +20,14 @@ import numpy as np
 from numba import njit
 from numba.extending import register_jitable
 
+from turnout.algorithm.arithmetic import inside
 from turnout.algorithm.client import average_of, intent, next_rounds, remembered
 from turnout.algorithm.coins import KEY_STEPS, MULTIPLIERS
-from turnout.algorithm.mechanism import inside
 from turnout.algorithm.server import integral_signal
 from turnout.problem.costs import polynomial
 from turnout.simulation.engines import numba_access
 from turnout.simulation.engines.numba_access import at, at_each, is_member, is_present, later, set_rounds
+from turnout.simulation.engines.numba_barrier import meet
 
 TILE = 1024
 """Clients looked at together: their words stay in the fastest cache. A multiple of 4."""
@@ -73,46 +75,45 @@ def by_probability(came: Any, probability: Any, present: Any) -> Any:
     return probability if present else 0.0
 
 
-@lru_cache(maxsize=64)
-def build(
-    powers: tuple[int, ...],
-    response: Callable[..., Any],
-    limits: Callable[..., Any],
-    moved_by: Callable[..., Any],
-) -> tuple[Any, Any]:
-    """Compile (draw, run) for one family of costs and one mechanism.
+Named = Callable[[Callable[..., Any]], Callable[..., Any]]
+"""Gives a function a name of its own; see `build`."""
 
-    `draw` decides one or two rounds for some of the clients; `run` loops over rounds with the
-    integral controller in the loop. Both take the crowd as one tuple: participations, rounds,
-    cap of the rounds, terms, weights, parameters, status.
-    """
-    for function in (response, limits):
-        register_jitable(function)
+
+def _decision(powers: tuple[int, ...], response: Any, limits: Any, moved_by: Any, named: Named) -> tuple[Any, Any]:
+    """(probability, moved): one client's decision up to the toss, and its history after it."""
     factors = tuple(float(power) for power in powers)
-    gaps = tuple(b - a for a, b in zip(powers, powers[1:], strict=False)) or (0,)
+    gaps = tuple(b - a for a, b in itertools.pairwise(powers)) or (0,)
     lowest = powers[0] - 1
-    # Numba's cache knows this file and the captured values; so capture the code of what is compiled in.
-    source = _fingerprint(*SHARED, response, limits)
 
     @register_jitable
+    @named
     def slope_of(terms, client, average):  # type: ignore[no-untyped-def]
         return polynomial(terms, client, average, factors, gaps, lowest)
 
     @register_jitable
+    @named
     def probability(terms, client, own, average, signal, weight):  # type: ignore[no-untyped-def]
         """The chance that one client takes part: `client_step` up to the toss."""
-        wish = inside(0.0, intent(signal, weight, average, slope_of(terms, client, average)), 1.0)
+        wish = intent(signal, weight, average, slope_of(terms, client, average))
         low, high = limits(average, own)
         return inside(low, response(wish, average, own), high)
 
     @register_jitable
+    @named
     def moved(passed, lasted, cap, came, chance, present, member):  # type: ignore[no-untyped-def]
         """One client's (participations, rounds) after the toss."""
         after = next_rounds(lasted, cap)
         history = remembered(passed, (after - 1.0) / lasted, moved_by(came, chance, present))
         return history if member else passed, after if member else lasted
 
+    return probability, moved
+
+
+def _rounds(probability: Any, moved: Any, named: Named) -> Any:
+    """One or two rounds for clients start to stop; a negative `second` means one."""
+
     @register_jitable
+    @named
     def draw_rounds(crowd, start, stop, round, key, signal, second):  # type: ignore[no-untyped-def]
         participations, rounds, cap, terms, weights, parameters, status = crowd
         words, more = np.empty(TILE + 4, np.uint32), np.empty(TILE + 4, np.uint32)
@@ -142,35 +143,83 @@ def build(
                 set_rounds(rounds, client, lasted)
         return total, total_second
 
-    @njit(cache=True, nogil=True, error_model="numpy")
-    def draw(crowd, start, stop, round, key, signal, second):  # type: ignore[no-untyped-def]
-        source  # noqa: B018
-        return draw_rounds(crowd, start, stop, round, key, signal, second)
+    return draw_rounds
 
-    @njit(cache=True, nogil=True, error_model="numpy")
-    def run(crowd, round, stop, key, signals, totals, lag, gain, capacity):  # type: ignore[no-untyped-def]
-        source  # noqa: B018
+
+def _loop(draw_rounds: Any) -> Any:
+    """All rounds of one thread's clients, with the integral controller in the loop."""
+
+    def run(crowd, clients, me, arrivals, parts, rounds_to_run, key, signals, totals, lag, gain, capacity):  # type: ignore[no-untyped-def]
+        """Thread `me`: its clients through all rounds; meets the others after each pass; the first keeps the book."""
         participations, rounds, cap, terms, weights, parameters, status = crowd
+        round, stop = rounds_to_run
+        older, newer = signals[max(0, round - 1)], signals[round]
+        number = 0
         while round < stop:
             two = lag == 1 and round + 1 < stop
-            signal = signals[max(0, round - lag)]
-            second = signals[max(0, round + 1 - lag)] if two else -1.0
             now = (participations, rounds, cap, terms, weights, parameters, status)
-            drawn = draw_rounds(now, 0, len(participations), round, key, signal, second)
-            for number in range(2 if two else 1):
+            drawn = draw_rounds(
+                now, clients[0], clients[1], round, key, older if lag == 1 else newer, newer if two else -1.0
+            )
+            number += 1
+            slot = number % 2  # a thread is at most one pass ahead, so two slots are enough
+            parts[me, slot, 0], parts[me, slot, 1] = drawn
+            meet(arrivals, me, number)
+            for which in range(2 if two else 1):
+                total = 0
+                for thread in range(len(parts)):
+                    total += parts[thread, slot, which]
+                older, newer = newer, integral_signal(newer, gain, total, capacity)
                 rounds = later(rounds, next_rounds(at(rounds, 0), cap))
-                totals[round] = drawn[number]
-                signals[round + 1] = integral_signal(signals[round], gain, drawn[number], capacity)
+                if me == 0:
+                    totals[round] = total
+                    signals[round + 1] = newer
                 round += 1
         return rounds
 
-    return draw, run
+    return run
 
 
-def _fingerprint(*functions: Callable[..., Any]) -> int:
-    """A number that changes with the code of any of the functions, or of numba_access.py."""
-    digest = hashlib.sha256(Path(numba_access.__file__).read_bytes())
+@lru_cache(maxsize=64)
+def build(
+    powers: tuple[int, ...],
+    response: Callable[..., Any],
+    limits: Callable[..., Any],
+    moved_by: Callable[..., Any],
+    layout: str,
+) -> tuple[Any, Any]:
+    """Compile (draw, run) for one family of costs, one mechanism, and one layout (types) of the crowd.
+
+    `draw` decides one or two rounds for some of the clients; `run` loops over rounds with the
+    integral controller in the loop. Both take the crowd as one tuple: participations, rounds,
+    cap of the rounds, terms, weights, parameters, status.
+    """
+    for function in (response, limits):
+        register_jitable(function)
+    # Numba's cache tells functions apart by name and types alone, also across processes: two kernels of one
+    # name are silently mixed up. So every function made here gets a name of its own, of all that goes into it.
+    described = repr((powers, response.__qualname__, limits.__qualname__, moved_by.__qualname__, layout))
+    suffix = _fingerprint(described, *SHARED, response, limits)
+
+    def named(function: Callable[..., Any]) -> Callable[..., Any]:
+        function.__name__ = function.__qualname__ = f"{function.__name__}_{suffix}"
+        return function
+
+    draw_rounds = _rounds(*_decision(powers, response, limits, moved_by, named), named)
+
+    def draw(crowd, start, stop, round, key, signal, second):  # type: ignore[no-untyped-def]
+        return draw_rounds(crowd, start, stop, round, key, signal, second)
+
+    # A user's own mechanism may change between two runs in a notebook: it is compiled anew in each process.
+    shipped = response.__module__.startswith("turnout.")
+    compile_kernel = njit(cache=shipped, nogil=True, error_model="numpy")
+    return compile_kernel(named(draw)), compile_kernel(named(_loop(draw_rounds)))
+
+
+def _fingerprint(described: str, *functions: Callable[..., Any]) -> str:
+    """A name that changes with the description, the code of any of the functions, and numba_access.py."""
+    digest = hashlib.sha256(Path(numba_access.__file__).read_bytes() + described.encode())
     for function in functions:
         code = function.__code__
         digest.update(code.co_code + repr(code.co_consts).encode() + repr(code.co_names).encode())
-    return int.from_bytes(digest.digest()[:4], "big")
+    return digest.hexdigest()[:16]

@@ -1,0 +1,58 @@
+# `make` prints this help. Every target first makes its own environment in .venv.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+JOBS ?= auto
+
+.DEFAULT_GOAL := help
+.PHONY: help setup paper test check bench docs format lock paper-map clean
+
+help: ## Print this help
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F'\t' '{ printf "  make %-10s %s\n", $$1, $$2 }'
+
+setup: $(READY) ## Make the environment (.venv) from the pinned versions
+
+$(READY): requirements/dev.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "turnout needs Python 3.11 or newer: make PYTHON=python3.11")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --require-hashes -r requirements/dev.lock
+	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	@touch $@
+
+paper: $(READY) ## Run the paper's population, and write its trajectories to results/
+	@mkdir -p results
+	$(BIN)/turnout simulate examples/paper.toml --output results/paper.npz
+	@echo results/paper.npz
+
+test: $(READY) ## Run all tests
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal
+
+check: $(READY) ## Lint, types, layers, docs and the paper map, without running tests
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python tools/paper_map.py --check
+	$(MAKE) --no-print-directory docs
+
+bench: $(READY) ## Measure speed against plain Python and NumPy, interleaved
+	$(BIN)/python benchmarks/bench.py
+
+docs: $(READY) ## Build the site, strictly, into docs/_build/html
+	$(BIN)/sphinx-build --quiet -W --keep-going -n -b html docs docs/_build/html
+	@echo docs/_build/html/index.html
+
+format: $(READY) ## Format the code
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+paper-map: $(READY) ## Write docs/paper-map.md anew from the docstrings
+	$(BIN)/python tools/paper_map.py
+
+lock: $(READY) ## Pin all versions anew (needs uv)
+	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --upgrade \
+		--extra lab --extra dev pyproject.toml --output-file requirements/dev.lock
+
+clean: ## Remove what was built
+	rm -rf $(VENV) results docs/_build .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,50 @@
+"""The command line. Each command is a module of its own, and loads its libraries when it runs."""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+from turnout.cli.optimum import optimum
+from turnout.cli.show import show
+from turnout.cli.simulate import simulate
+from turnout.errors import Interrupted, TurnoutError
+from turnout.version import __version__
+
+app = typer.Typer(
+    name="turnout",
+    help="Clients that decide for themselves: private, cost-aware participation with one public number.",
+    no_args_is_help=True,
+    add_completion=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+)
+app.command()(simulate)
+app.command()(optimum)
+app.command()(show)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"turnout {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Print the version."),
+) -> None:
+    pass
+
+
+def main() -> None:
+    """Run the command line; an error is one readable line and a non-zero exit."""
+    try:
+        app()
+    except (ValueError, TurnoutError) as error:
+        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
+        sys.exit(2)
+    except (Interrupted, KeyboardInterrupt):
+        print("interrupted", file=sys.stderr)
+        sys.exit(130)

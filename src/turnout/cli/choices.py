@@ -1,0 +1,49 @@
+"""Options that several commands share, and how options and a settings file become one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from turnout.errors import invalid
+
+Settings = Annotated[Path | None, typer.Argument(help="A TOML file with the settings of the run.", show_default=False)]
+PopulationChoice = Annotated[
+    str | None, typer.Option("--population", help="'paper', or a .toml, .csv or .npz file.", show_default="paper")
+]
+Clients = Annotated[int | None, typer.Option(help="How many clients the paper's population has.", show_default="1200")]
+PopulationSeed = Annotated[int | None, typer.Option(help="Seed of a population that is drawn.", show_default="0")]
+Capacity = Annotated[
+    float | None, typer.Option(help="What the server needs in each round.", show_default="half of the clients")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
+
+
+def put(values: dict[str, Any], name: str, value: Any) -> None:
+    """Set a dotted name in nested settings, where an option was given."""
+    if value is None:
+        return
+    *tables, key = name.split(".")
+    for table in tables:
+        values = values.setdefault(table, {})
+    values[key] = value
+
+
+def choose_population(
+    values: dict[str, Any], population: str | None, clients: int | None, seed: int | None, capacity: float | None
+) -> None:
+    """Let the options about the population override the settings."""
+    if population is not None:
+        if clients is not None and population != "paper":
+            raise invalid("--clients", "left out for a population from a file", clients, "edit the file instead")
+        values["population"] = {"kind": "paper"} if population == "paper" else {"file": population}
+    values.setdefault("population", {"kind": "paper"})
+    put(values, "population.clients", clients)
+    put(values, "population.seed", seed)
+    put(values, "capacity", capacity)
+    if "capacity" not in values:
+        if values["population"].get("kind") != "paper":
+            raise ValueError("capacity is missing: give --capacity, or capacity = … in the settings")
+        values["capacity"] = values["population"].get("clients", 1200) / 2

@@ -1,0 +1,130 @@
+"""`turnout simulate`: run the algorithm."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from turnout.cli import choices
+from turnout.errors import Interrupted, invalid
+
+if TYPE_CHECKING:
+    from turnout.simulation.run_settings import Run
+    from turnout.simulation.trajectory import Trajectory
+
+
+def simulate(
+    settings: choices.Settings = None,
+    population: choices.PopulationChoice = None,
+    clients: choices.Clients = None,
+    population_seed: choices.PopulationSeed = None,
+    capacity: choices.Capacity = None,
+    mechanism: Annotated[str | None, typer.Option(help="classical, or paper-coin.", show_default="classical")] = None,
+    beta: Annotated[float | None, typer.Option(help="The paper coin's parameter.", show_default=False)] = None,
+    gain: Annotated[float | None, typer.Option(help="How fast the signal moves.", show_default="9 / clients")] = None,
+    initial: Annotated[float | None, typer.Option(help="The first signal.", show_default="0.35")] = None,
+    rounds: Annotated[int | None, typer.Option(help="How many rounds.", show_default="10000")] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of the coins.", show_default="0")] = None,
+    engine: Annotated[str | None, typer.Option(help="auto, numpy or numba.", show_default="auto")] = None,
+    threads: Annotated[int | None, typer.Option(help="At most so many threads.", show_default="all cores")] = None,
+    every: Annotated[int | None, typer.Option(help="Record the cost every so many rounds.", show_default="100")] = None,
+    resume: Annotated[
+        Path | None, typer.Option("--continue", help="Continue this saved run by --rounds.", show_default=False)
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Save the run to this .npz file.", show_default=False)
+    ] = None,
+    as_json: choices.AsJson = False,
+) -> None:
+    """Run the algorithm on a population, from options, a TOML file, or both (options win). Ctrl-C keeps what is done.
+
+    [bold]Example:[/bold] turnout simulate --beta 3.5 --rounds 2000 -o run.npz
+    """
+    from turnout.settings import Table, read_toml
+    from turnout.simulation.output import check_writable
+    from turnout.simulation.run_settings import run_from_settings
+
+    if output is not None:
+        check_writable(output)
+    if resume is not None:
+        others = (settings, population, clients, population_seed, capacity, mechanism, beta, gain, initial, seed, every)
+        run = _continued(resume, rounds, engine, others)
+    else:
+        values = read_toml(settings) if settings else {}
+        choices.choose_population(values, population, clients, population_seed, capacity)
+        if mechanism is not None or beta is not None:
+            values["mechanism"] = {"kind": mechanism or "paper-coin"}
+        given: dict[str, Any] = {"mechanism.beta": beta, "controller.gain": gain, "controller.initial": initial}
+        given |= {"rounds": rounds, "seed": seed, "engine": engine, "keep.every": every}
+        for name, value in given.items():
+            choices.put(values, name, value)
+        run = run_from_settings(Table(_with_defaults(values)))
+    _go(run, threads, output, as_json)
+
+
+def _with_defaults(values: dict[str, Any]) -> dict[str, Any]:
+    """What is used where neither an option nor the settings say anything."""
+    values.setdefault("mechanism", {"kind": "classical"})
+    values.setdefault("rounds", 10_000)
+    values.setdefault("controller", {}).setdefault("initial", 0.35)
+    if "gain" not in values["controller"] and values["population"].get("kind") == "paper":
+        # The paper's 0.0075 at 1200 clients; the turnout's slope grows with their number.
+        values["controller"]["gain"] = 9.0 / values["population"].get("clients", 1200)
+    return values
+
+
+def _continued(path: Path, rounds: int | None, engine: str | None, others: tuple[Any, ...]) -> Run:
+    from turnout.simulation.run_settings import continuation
+    from turnout.simulation.trajectory import Trajectory
+
+    if any(option is not None for option in others):
+        allowed = "used with --rounds, --engine, --threads, --output and --json only"
+        raise invalid("--continue", allowed, "settings of a new run", "a continued run keeps its own settings")
+    if rounds is None:
+        raise ValueError("--rounds is missing: say how many more rounds to run")
+    return continuation(Trajectory.load(path), rounds, engine or "auto")
+
+
+def _go(run: Run, threads: int | None, output: Path | None, as_json: bool) -> None:
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    stopped = False
+    console = Console(stderr=True)
+    columns = (TextColumn("simulating"), BarColumn(), MofNCompleteColumn(), TextColumn("rounds"), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True, disable=as_json or not console.is_terminal) as bar:
+        task = bar.add_task("rounds")
+        try:
+            trajectory = run.go(
+                threads=threads, progress=lambda done, total: bar.update(task, completed=done, total=total)
+            )
+        except Interrupted as interruption:
+            stopped, trajectory = True, interruption.trajectory
+    if output is not None:
+        trajectory.save(output)
+    _report(trajectory, run, output, as_json, stopped)
+    if stopped:
+        raise typer.Exit(130)
+
+
+def _report(trajectory: Trajectory, run: Run, output: Path | None, as_json: bool, stopped: bool) -> None:
+    from turnout.cli.show import print_summary, summary
+    from turnout.problem.optimum import optimum
+
+    facts: dict[str, Any] = summary(trajectory)
+    best = optimum(run.problem)
+    facts["optimum_cost"] = best.cost
+    if facts["cost"] is not None:
+        facts["cost_gap_percent"] = 100.0 * (facts["cost"] / best.cost - 1.0)
+    facts |= {"output": None if output is None else str(output), "interrupted": stopped}
+    if as_json:
+        typer.echo(json.dumps(facts))
+        return
+    print_summary(trajectory, facts)
+    if stopped:
+        typer.echo(f"interrupted after {trajectory.rounds} of {trajectory.provenance['rounds_asked']} rounds")
+    if output is not None:
+        typer.echo(f"saved {output}")

@@ -1,0 +1,94 @@
+"""The loop over rounds: spans of the schedule, checkpoints, progress, and Ctrl-C."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from turnout.simulation.book import Book
+from turnout.simulation.crowd import Crowd
+from turnout.simulation.engines.engine import Engine
+from turnout.simulation.schedule import ABSENT, PRESENT, Span
+from turnout.simulation.stage import Stage
+
+Progress = Callable[[int, int], None]
+"""Called now and then with (rounds done, rounds in all)."""
+
+
+def run_rounds(engine: Engine, stage: Stage, progress: Progress | None = None) -> bool:
+    """Run the book to its end, recording on the way; returns whether Ctrl-C stopped it before."""
+    crowd, book, recorder = stage.crowd, stage.book, stage.recorder
+    total = len(book.participants)
+    pace = _Pace()
+    status = None
+    with _deferred_interrupt() as stop_asked:
+        for span in stage.schedule.spans(book.round, total, len(crowd), book.capacity):
+            status, book.capacity = span.status, span.capacity
+            _begin(engine, crowd, book, span)
+            recorder.note(book.round - 1, crowd, status)
+            while book.round < span.stop and not stop_asked():
+                pace.advance(engine, book, min(span.stop, recorder.next_due(book.round) + 1))
+                recorder.note(book.round - 1, crowd, status)
+                if progress:
+                    progress(book.round, total)
+            if stop_asked():
+                break
+        recorder.note(book.round - 1, crowd, status, last=True)
+        return stop_asked() and book.round < total
+
+
+def _begin(engine: Engine, crowd: Crowd, book: Book, span: Span) -> None:
+    """Welcome newcomers. With the paper's start their first round is spent here, by taking part."""
+    engine.enter(span.status)
+    if not len(span.newcomers):
+        return
+    came = crowd.welcome(span.newcomers)
+    if crowd.start is not None:
+        return
+    others = np.full(len(crowd), PRESENT, np.uint8) if span.status is None else span.status.copy()
+    others[span.newcomers] = ABSENT
+    if others.any():
+        engine.enter(others)
+        came += engine.draw(book.round, [book.deciding(book.round)])[0]
+        engine.enter(span.status)
+    book.enter(came)
+
+
+class _Pace:
+    """Cuts a long run into pieces of about a twentieth of a second, between which it can be stopped."""
+
+    def __init__(self) -> None:
+        self.rounds = 2
+
+    def advance(self, engine: Engine, book: Book, stop: int) -> None:
+        begun = time.perf_counter()
+        engine.advance(book, min(stop, book.round + self.rounds))
+        took = time.perf_counter() - begun
+        self.rounds = self.rounds * 2 if took < 0.025 else max(2, self.rounds // 2) if took > 0.1 else self.rounds
+
+
+@contextlib.contextmanager
+def _deferred_interrupt() -> Iterator[Callable[[], bool]]:
+    """Hold Ctrl-C back until a round is complete; a second one stops at once."""
+    asked = False
+
+    def ask(number: int, frame: Any) -> None:
+        nonlocal asked
+        if asked:
+            raise KeyboardInterrupt
+        asked = True
+
+    if threading.current_thread() is not threading.main_thread():  # signals reach the main thread only
+        yield lambda: False
+        return
+    usual = signal.signal(signal.SIGINT, ask)
+    try:
+        yield lambda: asked
+    finally:
+        signal.signal(signal.SIGINT, usual)

@@ -1,0 +1,52 @@
+"""Write files whole or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+from turnout.errors import FileProblem
+
+
+def check_writable(path: str | Path) -> Path:
+    """Refuse an output path that cannot be written, before any work is done.
+
+    Raises:
+        FileProblem: the folder is missing, or the path is a folder or not writable.
+    """
+    path = Path(path)
+    if not path.parent.is_dir():
+        raise FileProblem(f"{path}: cannot be written (no folder {path.parent}): create it first")
+    if path.is_dir():
+        raise FileProblem(f"{path}: cannot be written (it is a folder): name a file in it")
+    if not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise FileProblem(f"{path}: cannot be written (permission denied): choose another path")
+    return path
+
+
+@contextlib.contextmanager
+def whole_file(path: Path) -> Iterator[IO[bytes]]:
+    """A temporary file that takes the name `path` only once it is complete."""
+    handle = None
+    try:
+        descriptor, handle = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        with os.fdopen(descriptor, "wb") as file:
+            yield file
+        os.chmod(handle, 0o666 & ~_umask())  # mkstemp is stricter than an ordinary file
+        os.replace(handle, path)
+        handle = None
+    except OSError as error:
+        raise FileProblem(f"{path}: cannot be written ({error.strerror}): choose another path or free space") from error
+    finally:
+        if handle is not None and os.path.exists(handle):
+            os.unlink(handle)
+
+
+def _umask() -> int:
+    current = os.umask(0)
+    os.umask(current)
+    return current

@@ -1,0 +1,122 @@
+"""A whole run in one TOML file: what `simulate` takes, by name."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from turnout.algorithm.client import Averaging
+from turnout.algorithm.mechanism import Mechanism
+from turnout.algorithm.mechanisms import mechanism_from_settings
+from turnout.algorithm.server import Controller, controller_from_settings
+from turnout.problem.population import population_from_table
+from turnout.problem.problem import Problem
+from turnout.settings import Table
+from turnout.simulation.crowd import Prior
+from turnout.simulation.keep import Keep, keep_from_settings
+from turnout.simulation.loop import Progress
+from turnout.simulation.schedule import Schedule, schedule_from_settings
+from turnout.simulation.simulate import simulate
+from turnout.simulation.trajectory import Trajectory
+
+RUN_KEYS = ("rounds", "seed", "engine", "mechanism", "controller", "start", "schedule", "averaging", "keep")
+"""The settings of a run beside its population and capacity."""
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """Everything that `simulate` needs, ready to go; the fields are its arguments."""
+
+    problem: Problem
+    mechanism: Mechanism
+    controller: Controller
+    rounds: int
+    seed: int | None
+    engine: str
+    start: Prior | Trajectory | None
+    schedule: Schedule
+    averaging: Averaging
+    keep: Keep | None
+
+    def go(self, *, threads: int | None = None, progress: Progress | None = None) -> Trajectory:
+        """Simulate."""
+        return simulate(**vars(self), threads=threads, progress=progress)
+
+
+def run_from_settings(table: Table) -> Run:
+    """A run from its settings; every key is known or refused::
+
+    rounds = 10000
+    capacity = 600
+    seed = 0                    # optional, as is all below but mechanism and controller
+    engine = "auto"
+    [population]                # see `population_from_table`
+    kind = "paper"
+    [mechanism]
+    kind = "paper-coin"
+    beta = 3.5
+    [controller]
+    gain = 0.0075
+    initial = 0.35
+    [start]                     # absent: the paper's, everyone takes part in round 0
+    average = 0.5
+    rounds = 10
+    [averaging]
+    remember = 200
+    by = "bit"
+    [schedule]                  # see `schedule_from_settings`
+    [keep]                      # see `Keep`
+    every = 100
+    """
+    population = population_from_table(table.table("population", {"kind": "paper"}))
+    run = Run(
+        problem=population.problem(table.number("capacity")),
+        mechanism=mechanism_from_settings(table.table("mechanism")),
+        controller=controller_from_settings(table.table("controller")),
+        rounds=table.whole("rounds"),
+        seed=table.whole("seed", 0),
+        engine=table.text("engine", "auto"),
+        start=_start(table),
+        schedule=schedule_from_settings(table.table("schedule", {})),
+        averaging=_averaging(table.table("averaging", {})),
+        keep=keep_from_settings(table.table("keep", {})),
+    )
+    table.finish()
+    return run
+
+
+def continuation(before: Trajectory, rounds: int, engine: str = "auto") -> Run:
+    """More rounds of a saved run, with all its settings."""
+    if before.problem is None:
+        raise ValueError(
+            "the run to continue must hold its problem, got one saved without (keep.state = false, or costs that "
+            "are not polynomials): continue it from Python with simulate(problem, …, start=run)"
+        )
+    settings: dict[str, Any] = before.provenance
+    return Run(
+        problem=before.problem,
+        mechanism=mechanism_from_settings(Table(settings["mechanism"], "mechanism")),
+        controller=controller_from_settings(Table(settings["controller"], "controller")),
+        rounds=rounds,
+        seed=None,
+        engine=engine,
+        start=before,
+        schedule=schedule_from_settings(Table(settings["schedule"], "schedule")),
+        averaging=Averaging(**settings["averaging"]),
+        keep=None,
+    )
+
+
+def _start(table: Table) -> Prior | None:
+    if "start" not in table:
+        return None
+    start = table.table("start")
+    prior = Prior(start.number("average"), start.number("rounds", 10.0))
+    start.finish()
+    return prior
+
+
+def _averaging(table: Table) -> Averaging:
+    averaging = Averaging(table.number("remember", None), table.text("by", "bit"))
+    table.finish()
+    return averaging

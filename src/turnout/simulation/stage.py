@@ -1,0 +1,163 @@
+"""Everything in its place before a run, new or continued, and put together after it."""
+
+from __future__ import annotations
+
+import platform
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from turnout.algorithm.client import Averaging, ClientState
+from turnout.algorithm.coins import SeededCoins
+from turnout.algorithm.mechanism import Mechanism
+from turnout.algorithm.server import Controller
+from turnout.errors import invalid
+from turnout.problem.costs import PolynomialCosts
+from turnout.problem.problem import Problem, check_capacity
+from turnout.simulation.book import Book
+from turnout.simulation.crowd import Crowd, Prior, released
+from turnout.simulation.keep import Keep, Recorder
+from turnout.simulation.schedule import Schedule
+from turnout.simulation.trajectory import Trajectory
+from turnout.theory.feasibility import check_feasible
+from turnout.version import __version__
+
+
+@dataclass
+class Stage:
+    """The clients, the server's book and the recorder of one run."""
+
+    problem: Problem
+    schedule: Schedule
+    crowd: Crowd
+    book: Book
+    recorder: Recorder
+
+    def trajectory(self, engine: str, why: str) -> Trajectory:
+        """What the run gave, so far."""
+        book, keep, crowd = self.book, self.recorder.keep, self.crowd
+        done = book.round
+        return Trajectory(
+            signal=book.signal[:done],
+            participants=book.participants[:done],
+            capacity=book.capacities[:done],
+            checkpoints=np.array(self.recorder.rounds, dtype=np.int64),
+            **self.recorder.columns(),
+            state=crowd.state if keep.state else None,
+            controller_state=book.state,
+            problem=self.problem if keep.state and isinstance(self.problem.costs, PolynomialCosts) else None,
+            keep=keep,
+            provenance=self._provenance() | {"engine": engine, "engine_reason": why},
+        )
+
+    def _provenance(self) -> dict[str, Any]:
+        crowd, clients = self.crowd, len(self.problem)
+        return {
+            "turnout": __version__,
+            "python": platform.python_version(),
+            "numpy": np.__version__,
+            "seed": int(crowd.coins.seed),
+            "rounds": self.book.round,
+            "rounds_asked": len(self.book.participants),
+            "clients": clients,
+            "capacity": float(self.problem.capacity),
+            "mechanism": crowd.mechanism.settings(),
+            "controller": self.book.controller.settings(),
+            "start": None if crowd.start is None else {"average": crowd.start.average, "rounds": crowd.start.rounds},
+            "averaging": {"remember": crowd.averaging.remember, "by": crowd.averaging.by},
+            "schedule": self.schedule.settings(clients),
+        }
+
+
+def set_stage(
+    problem: Problem,
+    mechanism: Mechanism,
+    controller: Controller,
+    rounds: int,
+    seed: int | None,
+    start: Prior | Trajectory | None,
+    schedule: Schedule | None,
+    averaging: Averaging | None,
+    keep: Keep | None,
+) -> Stage:
+    """Check the arguments of `simulate`, and make ready a new run or a continued one."""
+    before = start if isinstance(start, Trajectory) else None
+    schedule, averaging = schedule or Schedule(), averaging or Averaging()
+    keep = keep or (before.keep if before else Keep())
+    if seed is None:
+        seed = before.provenance["seed"] if before else 0
+    _check(problem, mechanism, rounds, schedule, keep, 0 if before is None else before.rounds)
+    recorder = Recorder(keep, problem.costs)
+    coins = SeededCoins(seed)
+    if before is None:
+        crowd = Crowd.gather(problem, mechanism, averaging, coins, _prior(start), schedule)
+        return Stage(problem, schedule, crowd, Book.open(controller, problem.capacity, rounds), recorder)
+    _check_continues(before, problem, keep)
+    recorder.resume(before.checkpoints, before.columns())
+    crowd = _take_up_crowd(before, problem, mechanism, averaging, coins, schedule)
+    return Stage(problem, schedule, crowd, _take_up_book(before, problem, controller, rounds), recorder)
+
+
+def _check(problem: Problem, mechanism: Mechanism, rounds: int, schedule: Schedule, keep: Keep, past: int) -> None:
+    if not isinstance(rounds, (int, np.integer)) or rounds < 1:
+        raise invalid("rounds", "a whole number from 1 up", rounds, "the paper's runs take thousands")
+    schedule.check(len(problem))
+    for capacity in (problem.capacity, *schedule.capacity.values()):
+        check_capacity(capacity, problem.most)
+        check_feasible(problem, mechanism, capacity)
+    keep.check(past + rounds, len(problem))
+
+
+def _prior(start: Any) -> Prior | None:
+    if start is None or isinstance(start, Prior):
+        return start
+    raise invalid("start", "None (the paper's), a Prior, or a Trajectory to continue", repr(start), "use one of these")
+
+
+def _check_continues(before: Trajectory, problem: Problem, keep: Keep) -> None:
+    state = before.state
+    if state is None or before.controller_state is None:
+        raise invalid("start", "a run that kept its state", "keep.state=False", "run it again with keep.state=True")
+    if len(state.participations) != len(problem):
+        got = f"{len(problem)} clients"
+        raise invalid("problem", f"of {len(state.participations)} clients, as in the run to continue", got, "keep them")
+    if _layout(keep) != _layout(before.keep):
+        raise invalid("keep", f"as in the run to continue, {before.keep}", keep, "leave keep out when continuing")
+
+
+def _layout(keep: Keep) -> tuple[Any, ...]:
+    """What must agree for two records to be one."""
+    return (keep.every, keep.cost, keep.distance_to is not None, keep.histogram, str(keep.settings().get("averages")))
+
+
+def _take_up_crowd(
+    before: Trajectory,
+    problem: Problem,
+    mechanism: Mechanism,
+    averaging: Averaging,
+    coins: SeededCoins,
+    schedule: Schedule,
+) -> Crowd:
+    """The clients as they were when a run stopped."""
+    assert before.state is not None  # checked
+    lasted: Any = before.state.rounds
+    if schedule.has_movement or isinstance(lasted, np.ndarray):
+        lasted = np.broadcast_to(np.asarray(lasted, dtype=np.float64), (len(problem),)).copy()
+    state = ClientState(before.state.participations.copy(), lasted, released(problem, mechanism, coins))
+    start = before.provenance["start"]
+    prior = None if start is None else Prior(**start)
+    return Crowd(problem.costs, problem.weights, mechanism, averaging, coins, state, prior)
+
+
+def _take_up_book(before: Trajectory, problem: Problem, controller: Controller, rounds: int) -> Book:
+    """The server's book as it was when a run stopped, with room for more rounds."""
+    book = Book.open(controller, problem.capacity, before.rounds + rounds)
+    held = before.controller_state
+    book.state = type(book.state)(**(held if isinstance(held, dict) else held._asdict()))
+    book.round = before.rounds
+    book.signal[: book.round] = before.signal
+    book.signal[book.round] = book.state.signal
+    book.participants[: book.round] = before.participants
+    book.capacities[: book.round] = before.capacity
+    return book

@@ -1,0 +1,187 @@
+"""The command line as a user meets it: a real process, its output and its exit status."""
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from conformance.test_engines import assert_identical
+from turnout import Trajectory
+
+ROOT = Path(__file__).parents[2]
+
+
+def turnout(*arguments, cwd=None):
+    command = [sys.executable, "-m", "turnout", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, check=False)
+
+
+def test_help_is_light():
+    """`turnout --help` imports neither Numba nor a plotting library, nor NumPy."""
+    code = (
+        "import sys; sys.argv = ['turnout', '--help']\n"
+        "from turnout.cli import main\n"
+        "try: main()\n"
+        "except SystemExit: pass\n"
+        "heavy = {'numba', 'matplotlib', 'plotly', 'scipy', 'pandas', 'numpy'} & set(sys.modules)\n"
+        "assert not heavy, heavy\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "simulate" in done.stdout
+    assert turnout("--version").stdout.startswith("turnout 0.")
+
+
+def test_simulate_show_and_continue(tmp_path):
+    first = turnout("simulate", "--beta", 3.5, "--rounds", 300, "--seed", 4, "-o", "a.npz", "--json", cwd=tmp_path)
+    facts = json.loads(first.stdout)
+    assert facts["rounds"] == 300
+    assert facts["mechanism"] == {"kind": "paper-coin", "beta": 3.5}
+    assert facts["optimum_cost"] == pytest.approx(1753.56, abs=0.01)
+    turnout("simulate", "--beta", 3.5, "--rounds", 120, "--seed", 4, "-o", "b.npz", cwd=tmp_path)
+    more = turnout("simulate", "--continue", "b.npz", "--rounds", 180, "-o", "c.npz", cwd=tmp_path)
+    assert more.returncode == 0, more.stderr
+    assert_identical(Trajectory.load(tmp_path / "a.npz"), Trajectory.load(tmp_path / "c.npz"))
+    shown = turnout("show", "a.npz", cwd=tmp_path)
+    assert "300 rounds of 1,200 clients, seed 4" in shown.stdout
+    assert "▁" in shown.stdout
+    assert json.loads(turnout("show", "a.npz", "--json", cwd=tmp_path).stdout)["provenance"]["seed"] == 4
+
+
+def test_settings_file_and_options(tmp_path):
+    """Options win over the file."""
+    done = turnout(
+        "simulate", ROOT / "examples/paper.toml", "--rounds", 50, "--beta", 2.5, "--engine", "numpy", "--json"
+    )
+    facts = json.loads(done.stdout)
+    assert facts["rounds"] == 50
+    assert facts["mechanism"]["beta"] == 2.5
+    assert facts["engine"] == "numpy, as asked"
+    chargers = turnout("simulate", ROOT / "examples/chargers.toml", "--rounds", 50, "--json")
+    assert chargers.returncode == 0, chargers.stderr
+
+
+def test_optimum(tmp_path):
+    done = turnout("optimum", "--clients", 400, "--capacity", 100, "-o", "best.csv", cwd=tmp_path)
+    assert "400 clients, capacity 100" in done.stdout
+    table = np.genfromtxt(tmp_path / "best.csv", delimiter=",", names=True)
+    assert table["average"].sum() == pytest.approx(100)
+    facts = json.loads(turnout("optimum", "--json").stdout)
+    assert facts["price"] == pytest.approx(9.9761, abs=1e-4)
+    assert facts["cost_if_chosen_at_random"] == pytest.approx(3513.4, abs=0.1)
+    assert facts["kkt_residual"] < 1e-9
+
+
+def write_inputs(folder):
+    (folder / "nan.csv").write_text("x^2\n1\nnan\n")
+    (folder / "concave.csv").write_text("x^1,x^2\n1,1\n5,-1\n")
+    (folder / "flat.csv").write_text("x^2\n1\n0\n")
+    (folder / "typo.toml").write_text("rounds = 5\ncapacty = 3\n[controller]\ngain = 0.1\n")
+    (folder / "nested.toml").write_text("[mechanism]\nkind = 'paper-coin'\nbetta = 1\nbeta = 2\n")
+    (folder / "broken.toml").write_text("rounds = = 5\n")
+    (folder / "word.toml").write_text("rounds = 'many'\n")
+    turnout("simulate", "--rounds", 3, "-o", "run.npz", cwd=folder)
+    whole = (folder / "run.npz").read_bytes()
+    (folder / "cut.npz").write_bytes(whole[: len(whole) // 2])
+    (folder / "folder").mkdir()
+
+
+BAD = [
+    (
+        "simulate --population nan.csv --capacity 1 --gain 1",
+        "coefficients must be finite numbers, got nan for client 1",
+    ),
+    ("simulate --population concave.csv --capacity 1 --gain 1", "strictly convex"),
+    ("simulate --population flat.csv --capacity 1 --gain 1", "a flat or linear cost for client 1"),
+    ("simulate --capacity 0", "capacity must be above 0"),
+    ("optimum --capacity 0", "capacity must be above 0"),
+    ("simulate --capacity 1201", "at most 1200"),
+    ("simulate --capacity 150 --beta 1", "above 220.7 (what the privacy coin alone brings)"),
+    ("simulate --beta 0", "beta must be above 0"),
+    ("simulate --beta -2", "beta must be above 0"),
+    ("simulate --gain 0", "gain must be above 0"),
+    ("simulate --gain -0.1", "gain must be above 0"),
+    ("simulate --rounds 0", "rounds must be a whole number from 1 up"),
+    ("simulate --every 0", "keep.every must be 1 or more"),
+    ("simulate --seed -1", "seed must be"),
+    ("simulate --engine cuda", "engine must be one of"),
+    ("simulate --mechanism coin", "mechanism.kind must be one of"),
+    ("simulate --mechanism paper-coin", "mechanism.beta is missing"),
+    ("simulate --mechanism classical --beta 2", "mechanism.beta is not a known setting"),
+    ("simulate --clients 1201", "multiple of 4"),
+    ("simulate --population clients.csv --clients 8", "--clients must be left out"),
+    ("simulate --population flat.csv", "capacity is missing"),
+    ("simulate typo.toml", "capacty is not a known setting"),
+    ("optimum typo.toml", "did you mean 'capacity'?"),
+    ("simulate nested.toml", "mechanism.betta is not a known setting"),
+    ("simulate broken.toml", "broken.toml: not a TOML file"),
+    ("simulate word.toml", "rounds must be a whole number, got 'many'"),
+    ("simulate none.toml", "none.toml: cannot be read"),
+    ("simulate --population none.csv --capacity 1", "none.csv: cannot be read"),
+    ("show none.npz", "none.npz: cannot be read (no such file)"),
+    ("show cut.npz", "cut.npz: cannot be read (truncated"),
+    ("show nan.csv", "nan.csv: cannot be read"),
+    ("simulate --continue cut.npz --rounds 5", "cut.npz: cannot be read"),
+    ("simulate --continue run.npz", "--rounds is missing"),
+    ("simulate --continue run.npz --rounds 5 --beta 3", "--continue must be used with"),
+    ("simulate --rounds 5 -o no/such/run.npz", "cannot be written (no folder"),
+    ("simulate --rounds 5 -o folder", "cannot be written (it is a folder)"),
+    ("optimum -o no/such/best.csv", "cannot be written"),
+]
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("inputs")
+    write_inputs(folder)
+    return folder
+
+
+@pytest.mark.parametrize(("command", "says"), BAD, ids=[command for command, _ in BAD])
+def test_bad_input_is_one_clear_line(inputs, command, says):
+    before = sorted(inputs.rglob("*"))
+    done = turnout(*command.split(), cwd=inputs)
+    assert done.returncode == 2
+    assert says in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert done.stdout == ""
+    assert sorted(inputs.rglob("*")) == before  # nothing half-written is left behind
+
+
+def test_a_full_disk_leaves_nothing(tmp_path):
+    """/dev/full takes a name and no byte: the error is one line."""
+    done = turnout("simulate", "--rounds", 5, "-o", "/proc/run.npz", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "cannot be written" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_progress_bar_and_ctrl_c(tmp_path):
+    """On a terminal: a bar, and Ctrl-C keeps what is done."""
+    leader, follower = pty.openpty()
+    command = [sys.executable, "-m", "turnout", "simulate", "--rounds", "100000000", "-o", "run.npz"]
+    with subprocess.Popen(command, stderr=follower, stdout=subprocess.PIPE, text=True, cwd=tmp_path) as process:
+        os.close(follower)
+        seen = b""
+        deadline = time.monotonic() + 60
+        while b"/100000000" not in seen and time.monotonic() < deadline:
+            seen += os.read(leader, 4096)
+        process.send_signal(signal.SIGINT)
+        output = process.stdout.read()
+        try:
+            while os.read(leader, 4096):
+                pass
+        except OSError:
+            pass  # the other end is closed
+    os.close(leader)
+    assert b"simulating" in seen
+    assert process.returncode == 130
+    assert "interrupted after" in output
+    assert Trajectory.load(tmp_path / "run.npz").rounds > 0

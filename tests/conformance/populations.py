@@ -1,0 +1,95 @@
+"""The cases that every engine must run alike: each option of a simulation, alone and together."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from turnout import Averaging, Classical, PaperCoin, PolynomialCosts, Prior, Problem, Schedule, paper_population
+from turnout.algorithm.arithmetic import at_least
+from turnout.algorithm.mechanism import Mechanism
+
+
+@dataclass(frozen=True)
+class Fixed(Mechanism):
+    """A probability given by client, whatever the intent: what a tie is made of."""
+
+    chance: np.ndarray
+    kind = "fixed"
+
+    def parameters(self):
+        return (np.asarray(self.chance),)
+
+    @staticmethod
+    def response(intent, average, parameters):
+        (chance,) = parameters
+        return chance + 0.0 * intent
+
+    @staticmethod
+    def limits(average, parameters):
+        return 0.0, 1.0
+
+
+@dataclass(frozen=True)
+class AverageBox(Mechanism):
+    """A box that follows the public average, with two parameters: what later mechanisms need."""
+
+    width: float
+    floor: np.ndarray
+    kind = "average-box"
+
+    def parameters(self):
+        return (self.width, self.floor)
+
+    @staticmethod
+    def response(intent, average, parameters):
+        return intent
+
+    @staticmethod
+    def limits(average, parameters):
+        width, floor = parameters
+        return at_least(average * (1.0 - width), floor), at_least(average + (1.0 - average) * width, floor)
+
+
+def mechanisms(clients):
+    """Every mechanism, its parameters shared and by client."""
+    return {
+        "classical": Classical(),
+        "paper-coin": PaperCoin(3.5),
+        "paper-coin by client": PaperCoin(np.linspace(0.9, 4.0, clients)),
+        "average-box": AverageBox(0.5, np.full(clients, 0.01)),
+    }
+
+
+def problems(clients):
+    """Families of costs, with and without weights."""
+    generator = np.random.default_rng(5)
+    paper = paper_population(1, clients)
+    linear = PolynomialCosts(generator.uniform(0.5, 20, (clients, 2)), (1, 2))
+    odd = PolynomialCosts(generator.uniform(0.5, 20, (clients, 3)), (3, 4, 9))
+    return {
+        "paper": paper.problem(clients / 2),
+        "weighted": Problem(paper.costs, 3.0 * clients, generator.integers(1, 12, clients)),
+        "linear term": Problem(linear, clients / 2),
+        "odd powers": Problem(odd, clients / 2),
+        "one term": Problem(PolynomialCosts(generator.uniform(1, 20, (clients, 1)), (2,)), clients / 2),
+    }
+
+
+def options(clients):
+    """Options of `simulate`, alone and together."""
+    movement = Schedule(
+        join={40: slice(0, clients // 4), 41: [clients - 1]},
+        leave={90: slice(clients // 4, clients // 2)},
+        away=[(20, 60, slice(clients // 2, clients // 2 + clients // 8))],
+        capacity={70: clients / 3},
+    )
+    return {
+        "plain": {},
+        "prior": {"start": Prior(0.4, 7.5)},
+        "remember": {"averaging": Averaging(remember=30)},
+        "by probability": {"averaging": Averaging(by="probability")},
+        "probability itself": {"averaging": Averaging(remember=1, by="probability")},
+        "movement": {"schedule": movement},
+        "away": {"schedule": Schedule(away=[(5, 9, [0, 3]), (30, 31, slice(0, clients))])},
+        "all": {"schedule": movement, "averaging": Averaging(50, "probability"), "start": Prior(0.6, 3)},
+    }

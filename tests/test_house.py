@@ -1,0 +1,74 @@
+"""The rules of the house: public names, documentation, sizes, and nothing of this machine."""
+
+import ast
+import importlib
+import inspect
+import pkgutil
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+import turnout
+
+ROOT = Path(__file__).parents[1]
+SOURCES = sorted((ROOT / "src").rglob("*.py"))
+MODULES = [
+    module.name for module in pkgutil.walk_packages(turnout.__path__, "turnout.") if module.name != "turnout.__main__"
+]
+
+
+def test_the_root_is_small_and_every_name_is_there():
+    names = [name for name in turnout.__all__ if not name.startswith("_")]
+    assert len(names) <= 25
+    assert all(getattr(turnout, name) for name in names)
+    assert dir(turnout) == turnout.__all__
+    with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
+        _ = turnout.nothing
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_every_public_name_is_documented(name):
+    module = importlib.import_module(name)
+    assert module.__doc__
+    for public, thing in vars(module).items():
+        if public.startswith("_") or getattr(thing, "__module__", None) != name:
+            continue
+        if inspect.isclass(thing) or inspect.isfunction(thing):
+            assert inspect.getdoc(thing), f"{name}.{public}"
+        if inspect.isclass(thing):
+            for method, function in vars(thing).items():
+                if not method.startswith("_") and inspect.isfunction(function):
+                    assert inspect.getdoc(getattr(thing, method)), f"{name}.{public}.{method}"
+
+
+@pytest.mark.parametrize("name", [name for name in turnout.__all__ if not name.startswith("_")])
+def test_every_name_at_the_root_has_an_example(name):
+    assert ">>>" in inspect.getdoc(getattr(turnout, name)) or name in NO_EXAMPLE
+
+
+NO_EXAMPLE = {"Trajectory", "ClientState", "Optimum"}  # made by simulate, client_step, optimum, which have one
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_files_and_functions_are_small(path):
+    text = path.read_text()
+    assert text.count("\n") <= 400
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            assert node.end_lineno - node.lineno + 1 <= 60, f"{node.name} is too long"
+
+
+def tracked():
+    done = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False)
+    return [ROOT / name for name in done.stdout.split()] if done.returncode == 0 else SOURCES
+
+
+def test_nothing_of_this_machine_or_of_a_registry_is_named():
+    for path in tracked():
+        if path.suffix in {".png", ".npz"} or not path.is_file() or path == Path(__file__):
+            continue
+        text = path.read_text(errors="replace")
+        assert not re.search(r"(?<![\w.])/(work|farm|root|opt)/", text), path
+        assert not re.search(r"--(extra-)?index-url|https?://[^\s\"')]*(pypi|npmjs|pythonhosted)", text), path

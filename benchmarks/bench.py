@@ -1,19 +1,24 @@
 """Client-rounds a second, ours against what people write, interleaved in one run.
 
 These machines are noisy, so the contenders take turns, and what counts is the ratio to plain NumPy
-measured in the same turn (the median over turns).
+measured in the same turn (the median over turns). Each lives in a process of its own, as it would
+for its user, so that none gains or suffers from another's memory.
 
     python benchmarks/bench.py [--quick] [--json FILE]
 """
 
 import argparse
+import contextlib
+import functools
 import json
+import multiprocessing
 import platform
 import resource
 import statistics
 import subprocess
 import sys
 import time
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -29,50 +34,61 @@ BETA, GAIN, INITIAL = 3.5, 9.0, 0.35  # gain of 9 / clients is the paper's 0.007
 LEAN = Keep(every=10**9, cost=False, state=False)
 
 # clients: rounds for plain Python, plain NumPy, our NumPy, our Numba: each some tenths of a second
-SIZES = {1_200: (60, 1_500, 1_500, 60_000), 100_000: (1, 20, 20, 700), 10_000_000: (0, 2, 2, 14)}
-PROBLEMS = {}
+SIZES = {1_200: (60, 1_500, 1_500, 60_000), 100_000: (1, 60, 60, 2_000), 10_000_000: (0, 3, 3, 20)}
 
 
-def ours(engine, threads):
-    def run(clients, rounds):
-        settings = (PaperCoin(BETA), IntegralController(GAIN / clients, INITIAL), rounds + 1)
-        simulate(PROBLEMS[clients], *settings, engine=engine, threads=threads, keep=LEAN)
+@functools.cache
+def problem(clients):
+    return paper_population(0, clients).problem(clients / 2)
 
-    return run
+
+def ours(engine, threads, clients, rounds):
+    server = IntegralController(GAIN / clients, INITIAL)
+    simulate(problem(clients), PaperCoin(BETA), server, rounds + 1, engine=engine, threads=threads, keep=LEAN)
+
+
+def plain(module, clients, rounds):
+    module.run(clients, rounds, BETA, GAIN / clients, INITIAL)
 
 
 CONTENDERS = {
-    "plain Python objects": (0, lambda n, k: plain_python.run(n, k, BETA, GAIN / n, INITIAL)),
-    "plain NumPy": (1, lambda n, k: plain_numpy.run(n, k, BETA, GAIN / n, INITIAL)),
-    "turnout numpy": (2, ours("numpy", 1)),
-    "turnout numba, 1 thread": (3, ours("numba", 1)),
-    "turnout numba, 2 threads": (3, ours("numba", 2)),
+    "plain Python objects": (0, functools.partial(plain, plain_python)),
+    "plain NumPy": (1, functools.partial(plain, plain_numpy)),
+    "turnout numpy": (2, functools.partial(ours, "numpy", 1)),
+    "turnout numba, 1 thread": (3, functools.partial(ours, "numba", 1)),
+    "turnout numba, 2 threads": (3, functools.partial(ours, "numba", 2)),
 }
 
 
-def rate(run, clients, rounds):
-    """Client-rounds a second of the rounds alone: a run of k + m rounds less one of m."""
-    times = []
-    for count in (rounds, 0):
+def rate(name, clients):
+    """Client-rounds a second of the rounds alone: the set-up is timed apart and taken off."""
+    column, run = CONTENDERS[name]
+    rounds = SIZES[clients][column]
+    seconds = {}
+    for count in (1, rounds):  # also compiles, and warms up
         begun = time.perf_counter()
-        run(clients, max(count, 1))
-        times.append(time.perf_counter() - begun)
-    return clients * (rounds - 1) / max(times[0] - times[1], 1e-9) if rounds > 1 else clients / times[0]
+        run(clients, count)
+        seconds[count] = time.perf_counter() - begun
+    begun = time.perf_counter()
+    run(clients, 1)
+    setup = min(seconds[1], time.perf_counter() - begun) if rounds > 1 else 0.0
+    return clients * (rounds - (rounds > 1)) / (seconds[rounds] - setup)
 
 
 def measure(turns):
     rows = []
-    for clients, rounds in SIZES.items():
-        PROBLEMS[clients] = paper_population(0, clients).problem(clients / 2)
-        rates = {name: [] for name in CONTENDERS}
-        for run in (run for name, (_, run) in CONTENDERS.items() if name.startswith("turnout")):
-            run(clients, 3)  # compile
-        for _ in track(range(turns), description=f"{clients:>10,} clients", transient=True):
-            for name, (column, run) in CONTENDERS.items():
-                if rounds[column]:
-                    rates[name].append(rate(run, clients, rounds[column]))
-        for name, values in rates.items():
-            if values:
+    spawn = multiprocessing.get_context("spawn")
+    with contextlib.ExitStack() as stack:
+        homes = {name: stack.enter_context(ProcessPoolExecutor(1, spawn)) for name in CONTENDERS}
+        for clients, rounds in SIZES.items():
+            entrants = [name for name, (column, _) in CONTENDERS.items() if rounds[column]]
+            rates = {name: [] for name in entrants}
+            for turn in track(range(turns + 1), description=f"{clients:>10,} clients", transient=True):
+                for name in entrants:
+                    value = homes[name].submit(rate, name, clients).result()
+                    if turn:  # the first turn warms up
+                        rates[name].append(value)
+            for name, values in rates.items():
                 ratios = [value / peer for value, peer in zip(values, rates["plain NumPy"], strict=True)]
                 rows.append(
                     {
@@ -82,7 +98,6 @@ def measure(turns):
                         "times_plain_numpy": statistics.median(ratios),
                     }
                 )
-        del PROBLEMS[clients]
     return rows
 
 
@@ -148,7 +163,7 @@ def memory():
 
 
 def show(found):
-    console = Console()
+    console = Console(width=110)
     table = Table(title="client-rounds a second (ratio to plain NumPy in the same turn)")
     for heading in ("", *(f"{clients:,} clients" for clients in SIZES)):
         table.add_column(heading, justify="right" if heading else "left")
@@ -171,7 +186,7 @@ def main():
     found = {
         "machine": {"processor": platform.processor() or platform.machine(), "python": platform.python_version()},
         "numpy": np.__version__,
-        "rates": measure(1 if options.quick else 5),
+        "rates": measure(1 if options.quick else 7),
         "growth": growth(),
         "whole_runs": five_settings(),
         "bytes_a_client": memory(),

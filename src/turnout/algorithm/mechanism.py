@@ -25,7 +25,7 @@ class Public(NamedTuple):
         signal: the broadcast number.
     """
 
-    average: Array | None = None
+    average: Array | np.float64 | None = None
     signal: float | None = None
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from turnout.algorithm.mechanism import Mechanism, Public
@@ -20,8 +22,7 @@ def reachable(problem: Problem, mechanism: Mechanism) -> tuple[float, float]:
         (220.7, 1200.0)
     """
     clients = len(problem)
-    half = np.full(clients, 0.5)
-    sizes = {np.ndim(value) and np.size(value) for value in mechanism.parameters()} - {0, clients}
+    sizes = {np.size(value) for value in mechanism.parameters() if np.ndim(value)} - {clients}
     if sizes:
         raise invalid(
             f"{mechanism.kind} parameters",
@@ -29,9 +30,15 @@ def reachable(problem: Problem, mechanism: Mechanism) -> tuple[float, float]:
             f"{sizes.pop()} numbers",
             "give as many as there are clients",
         )
-    low, high = mechanism.box(Public(average=half))
-    ones = np.ones(clients) * problem.unit_weights
-    return float(np.sum(low * ones)), float(np.sum(high * ones))
+    low, high = mechanism.box(Public(average=np.float64(0.5)))
+    return _brought(problem, low), _brought(problem, high)
+
+
+def _brought(problem: Problem, chance: Any) -> float:
+    """What comes on average when each client takes part with this probability, shared or its own."""
+    if np.ndim(chance) == 0:
+        return float(chance) * problem.most
+    return float(np.sum(chance * problem.unit_weights))
 
 
 def check_feasible(problem: Problem, mechanism: Mechanism, capacity: float | None = None) -> None:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from turnout.algorithm.coins import SeededCoins, SystemCoins
     from turnout.algorithm.mechanisms.classical import Classical
     from turnout.algorithm.mechanisms.paper_coin import PaperCoin
+    from turnout.algorithm.self_tuning import SelfTuningController
     from turnout.algorithm.server import IntegralController
     from turnout.problem.costs import Costs, PolynomialCosts
     from turnout.problem.optimum import Optimum, optimum
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from turnout.simulation.simulate import replicate, simulate
     from turnout.simulation.trajectory import Trajectory
     from turnout.theory.feasibility import check_feasible
+    from turnout.theory.fixed_point import predict
 
 # Loaded on first use, so that `turnout --help` and a small device import only what they need.
 _HOME = {
@@ -49,12 +51,14 @@ _HOME = {
     "Problem": "problem.problem",
     "Schedule": "simulation.schedule",
     "SeededCoins": "algorithm.coins",
+    "SelfTuningController": "algorithm.self_tuning",
     "SystemCoins": "algorithm.coins",
     "Trajectory": "simulation.trajectory",
     "check_feasible": "theory.feasibility",
     "client_step": "algorithm.client",
     "optimum": "problem.optimum",
     "paper_population": "problem.population",
+    "predict": "theory.fixed_point",
     "read_population": "problem.population",
     "replicate": "simulation.simulate",
     "simulate": "simulation.simulate",
@@ -75,6 +79,7 @@ __all__ = [
     "Problem",
     "Schedule",
     "SeededCoins",
+    "SelfTuningController",
     "SystemCoins",
     "Trajectory",
     "__version__",
@@ -82,6 +87,7 @@ __all__ = [
     "client_step",
     "optimum",
     "paper_population",
+    "predict",
     "read_population",
     "replicate",
     "simulate",

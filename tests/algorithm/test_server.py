@@ -1,7 +1,7 @@
 import pytest
 
 from turnout import IntegralController
-from turnout.algorithm.server import controller_from_settings
+from turnout.algorithm.controllers import controller_from_settings
 from turnout.settings import Table
 
 
@@ -24,5 +24,5 @@ def test_bad_arguments(bad):
 def test_settings_make_it_again():
     server = IntegralController(0.1, 2.0, lag=0)
     assert controller_from_settings(Table(server.settings())) == server
-    with pytest.raises(ValueError, match="'integral'"):
+    with pytest.raises(ValueError, match="'integral' or 'self-tuning'"):
         controller_from_settings(Table({"kind": "magic"}))

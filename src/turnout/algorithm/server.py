@@ -9,7 +9,6 @@ import numpy as np
 
 from turnout.algorithm.arithmetic import at_least
 from turnout.errors import invalid
-from turnout.settings import Table
 
 
 class ControllerState(Protocol):
@@ -100,18 +99,3 @@ class IntegralController:
     def settings(self) -> dict[str, Any]:
         """Everything that makes this controller again."""
         return {"kind": "integral", "gain": self.gain, "initial": self.initial, "lag": self.lag}
-
-
-def controller_from_settings(table: Table) -> Controller:
-    """A controller from its table: `kind` and its parameters by name.
-
-    Example:
-        >>> controller_from_settings(Table({"kind": "integral", "gain": 0.0075, "initial": 0.35}))
-        IntegralController(gain=0.0075, initial=0.35, lag=1)
-    """
-    kind = table.text("kind", "integral")
-    if kind != "integral":
-        raise invalid(table.path("kind"), "'integral'", f"{kind!r}", "use that name")
-    controller = IntegralController(table.number("gain"), table.number("initial"), table.whole("lag", 1))
-    table.finish()
-    return controller

@@ -24,6 +24,9 @@ def simulate(
     capacity: choices.Capacity = None,
     mechanism: Annotated[str | None, typer.Option(help="classical, or paper-coin.", show_default="classical")] = None,
     beta: Annotated[float | None, typer.Option(help="The paper coin's parameter.", show_default=False)] = None,
+    controller: Annotated[
+        str | None, typer.Option(help="integral (the paper's), or self-tuning.", show_default=False)
+    ] = None,
     gain: Annotated[float | None, typer.Option(help="How fast the signal moves.", show_default="9 / clients")] = None,
     initial: Annotated[float | None, typer.Option(help="The first signal.", show_default="0.35")] = None,
     rounds: Annotated[int | None, typer.Option(help="How many rounds.", show_default="10000")] = None,
@@ -50,15 +53,15 @@ def simulate(
     if output is not None:
         check_writable(output)
     if resume is not None:
-        others = (settings, population, clients, population_seed, capacity, mechanism, beta, gain, initial, seed, every)
-        run = _continued(resume, rounds, engine, others)
+        others = (settings, population, clients, population_seed, capacity, mechanism, beta, controller, gain, initial)
+        run = _continued(resume, rounds, engine, (*others, seed, every))
     else:
         values = read_toml(settings) if settings else {}
         choices.choose_population(values, population, clients, population_seed, capacity)
         if mechanism is not None or beta is not None:
             values["mechanism"] = {"kind": mechanism or "paper-coin"}
-        given: dict[str, Any] = {"mechanism.beta": beta, "controller.gain": gain, "controller.initial": initial}
-        given |= {"rounds": rounds, "seed": seed, "engine": engine, "keep.every": every}
+        given: dict[str, Any] = {"mechanism.beta": beta, "controller.kind": controller, "controller.gain": gain}
+        given |= {"controller.initial": initial, "rounds": rounds, "seed": seed, "engine": engine, "keep.every": every}
         for name, value in given.items():
             choices.put(values, name, value)
         run = run_from_settings(Table(_with_defaults(values)))
@@ -69,10 +72,15 @@ def _with_defaults(values: dict[str, Any]) -> dict[str, Any]:
     """What is used where neither an option nor the settings say anything."""
     values.setdefault("mechanism", {"kind": "classical"})
     values.setdefault("rounds", 10_000)
-    values.setdefault("controller", {}).setdefault("initial", 0.35)
-    if "gain" not in values["controller"] and values["population"].get("kind") == "paper":
-        # The paper's 0.0075 at 1200 clients; the turnout's slope grows with their number.
-        values["controller"]["gain"] = 9.0 / values["population"].get("clients", 1200)
+    server, population = values.setdefault("controller", {}), values["population"]
+    if "kind" not in server:
+        # The paper's gain fits its population; for any other, one that needs no gain, unless one is given.
+        server["kind"] = "integral" if "gain" in server or population.get("kind") == "paper" else "self-tuning"
+    if server["kind"] == "integral":
+        server.setdefault("initial", 0.35)
+        if population.get("kind") == "paper":
+            # 0.0075 at 1200 clients; the turnout's slope grows with their number.
+            server.setdefault("gain", 9.0 / population.get("clients", 1200))
     return values
 
 

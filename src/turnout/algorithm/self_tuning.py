@@ -1,0 +1,110 @@
+"""A server that needs no tuning: it learns from its own turnouts how boldly to move the signal."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from turnout.errors import invalid
+
+LARGEST_STEP = math.log(10.0)
+"""Of the logarithm of the signal: at most ten times more or less in a round. Six rounds bridge a
+first guess wrong by a million, and one mistaken step costs one round of too many or too few."""
+
+REACH = 1e9
+"""The signal stays within this factor of the first: while nobody can come it must not climb for ever,
+or it would have to climb down as long afterwards."""
+
+GROWTH, DECAY = 1.5, 2.0
+"""The most by which the gain rises or falls in a round. Falling is halving, as in a bisection; rising
+is slower, so that mere noise, which agrees with itself as often as not, lets the gain sink."""
+
+SMALLEST_GAIN = 0.15
+"""Averages over some 7 rounds: turnouts then spread sqrt(2 / (2 - 0.15)) = 1.04 times as far as they must
+(1.07 with the gain's own wandering), and never slower, so that slow drifts are followed."""
+
+MEMORY = 0.3
+"""Of the newest error in the size of errors: long enough to know the noise, short enough to forget
+within some twenty rounds how large the errors were while the scale was still unknown."""
+
+SURPRISE = 5.0
+"""An error so many times the usual size is a change: noise does it in one round of some 900."""
+
+
+class SelfTuningState(NamedTuple):
+    """The state of a `SelfTuningController`.
+
+    Attributes:
+        signal: Theta(k).
+        gain: how far the logarithm of the signal moves for an error of 1.
+        error: of the last round, (C - n) / C.
+        size: the mean square of the recent errors; 0 before the first.
+    """
+
+    signal: float
+    gain: float
+    error: float
+    size: float
+
+
+@dataclass(frozen=True)
+class SelfTuningController:
+    """A server that knows the capacity and what came, and nothing else: no gain to choose.
+
+    It moves the logarithm of the signal by gain * error, error = (C - n) / C. An intent is
+    min(1, Theta * something), so the turnout n rises by at most n for each unit of log Theta: a
+    gain of 1 is stable (on the way up it never overshoots), whoever the clients are. How much more is safe
+    (many clients at their limit, or brought by a coin, do not answer the signal), or how much less
+    is enough, the errors tell. At the best gain they are unrelated from round to round. So the gain
+    rises while they keep their sign (we lag behind), and falls when they alternate (we chase noise,
+    or overshoot). Only ratios of errors count: neither N nor the noise need be known.
+
+    Args:
+        initial: Theta(0), above 0. Rather too low than too high: then few come at first, not all.
+
+    Differs from paper: there, tau is fixed, and right for one number of clients and one scale of costs.
+
+    Example:
+        >>> server = SelfTuningController(initial=1.0)
+        >>> state = server.step(server.start(), participants=300, capacity=600)
+        >>> round(state.signal, 3)
+        1.649
+    """
+
+    initial: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not (self.initial / REACH > 0.0 and math.isfinite(self.initial * REACH)):
+            raise invalid("initial", "above 0 and finite", self.initial, "give any first signal, such as 1")
+
+    @property
+    def lag(self) -> int:
+        """0: each round is decided by the newest signal, since a lag would halve the gain that is stable."""
+        return 0
+
+    def start(self) -> SelfTuningState:
+        """Theta(0), and the gain that is safe for everyone."""
+        return SelfTuningState(float(self.initial), 1.0, 0.0, 0.0)
+
+    def step(self, state: SelfTuningState, participants: int, capacity: float) -> SelfTuningState:
+        """Theta(k+1) from Theta(k) and the turnout of round k."""
+        error, last = max((capacity - participants) / capacity, -LARGEST_STEP), state.error
+        size = state.size + MEMORY * (error * error - state.size)
+        scale = max(error * error, last * last, size)
+        agreement = error * last / scale if scale > 0.0 else 0.0  # in [-1, 1]; near 0 for small errors, which are noise
+        gain = state.gain * (GROWTH if agreement > 0.0 else DECAY) ** agreement
+        if error * error > SURPRISE**2 * state.size:  # clients left or came, or the capacity changed: as at the start
+            gain = max(gain, 1.0)
+        if agreement < 0.0:  # we stepped over the goal: a gain above 1 falls to the secant through both rounds
+            gain = min(gain, max(1.0, state.gain * abs(last) / (abs(last) + abs(error))))
+        gain = max(gain, SMALLEST_GAIN)
+        if gain * abs(error) > LARGEST_STEP:  # the gain too, or it would wind up where nothing answers
+            gain = LARGEST_STEP / abs(error)
+        signal = state.signal * math.exp(gain * error)
+        signal = min(max(signal, self.initial / REACH), self.initial * REACH)
+        return SelfTuningState(signal, gain, error, size)
+
+    def settings(self) -> dict[str, Any]:
+        """Everything that makes this controller again."""
+        return {"kind": "self-tuning", "initial": self.initial}

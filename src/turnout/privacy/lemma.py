@@ -1,0 +1,46 @@
+"""The paper's Lemma: a diagnostic of how deniable a "yes" is. It is not a differential-privacy guarantee."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from turnout.problem.costs import Array
+
+
+def lemma_epsilon(intent: Any, coin: Any) -> Array:
+    """The paper's epsilon_i(k) per report: ln((p + (1 - p) sigma) / ((1 - sigma) p)); infinite where intent is 1.
+
+    It is -ln P(the client did not want to come | it came), so it speaks of a "yes" alone. A "no"
+    proves that the client did not want to come, whatever the coin; and the value depends on the intent, so
+    that publishing it would disclose the intent. Only a simulation, or the client itself, may compute it.
+
+    Args:
+        intent: sigma_i, shape (clients,).
+        coin: p_i, one number or shape (clients,).
+
+    Paper: Lemma IV.1.
+
+    Example:
+        >>> lemma_epsilon(np.array([0.05, 1.0]), coin=0.184).round(3)
+        array([0.252,   inf])
+    """
+    intent = np.asarray(intent, dtype=np.float64)
+    with np.errstate(divide="ignore"):
+        return np.log((coin + (1.0 - coin) * intent) / ((1.0 - intent) * coin))
+
+
+def network_epsilon(intent: Any, coin: Any) -> tuple[float, int]:
+    """The paper's mean over the network, taken over clients whose value is finite; and how many are not.
+
+    Paper: Theorem IV.3. Differs from paper: with one client at intent 1 the mean itself is infinite, so
+    such clients are counted instead.
+
+    Example:
+        >>> network_epsilon(np.array([0.0, 0.0, 1.0]), coin=0.1)
+        (0.0, 1)
+    """
+    values = lemma_epsilon(intent, coin)
+    finite = np.isfinite(values)
+    return (float(values[finite].mean()) if finite.any() else float("inf")), int(np.sum(~finite))

@@ -1,0 +1,232 @@
+"""Where a run ends up, and how it gets there: a forecast without a simulation."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from dataclasses import dataclass
+
+import numpy as np
+
+from turnout.algorithm.client import SMALLEST_AVERAGE
+from turnout.algorithm.mechanism import Mechanism
+from turnout.algorithm.server import Controller
+from turnout.errors import invalid
+from turnout.problem.costs import Array
+from turnout.problem.optimum import Optimum, optimum
+from turnout.problem.problem import Problem
+from turnout.theory.feasibility import check_feasible
+from turnout.theory.mean_field import MeanField, Moments, rising_root
+
+_EXACT = 20_000_000  # client-rounds that are followed one by one; later rounds are taken together
+_STRIDE = 0.1  # then: steps of so much in the logarithm of the round
+_POINTS = 160  # of a path
+
+
+@dataclass(frozen=True, eq=False)
+class Path:
+    """How a forecast gets to its last round; arrays of shape (points,)."""
+
+    rounds: Array
+    signal: Array
+    turnout: Array
+    cost: Array
+    mean_distance: Array
+
+
+@dataclass(frozen=True, eq=False)
+class Forecast:
+    """What to expect of a run.
+
+    Attributes:
+        average: the clients' mean averages, shape (clients,).
+        deviation: their standard deviations from run to run, shape (clients,); 0 in the limit.
+        signal: where the signal is; for a finite run, its mean over the last half.
+        cost: the expected total cost.
+        best: the optimum, to compare with.
+        rounds: after so many; None is the limit.
+        spread: the standard deviation of the turnout; with no controller, what cannot be avoided.
+        path: how a finite run gets there.
+    """
+
+    average: Array
+    deviation: Array
+    signal: float
+    cost: float
+    best: Optimum
+    rounds: int | None
+    spread: float
+    path: Path | None = None
+
+    @property
+    def gap(self) -> float:
+        """The cost above the optimum's, in parts of it."""
+        return self.cost / self.best.cost - 1.0
+
+    @property
+    def distance(self) -> Array:
+        """The expected distance of each average from the optimum's, shape (clients,)."""
+        return _distance(self.average, self.deviation, self.best)
+
+    def __repr__(self) -> str:
+        when = "in the long run" if self.rounds is None else f"after {self.rounds} rounds"
+        return (
+            f"Forecast({when}: signal {self.signal:.4g}, cost {self.cost:.6g}, {100 * self.gap:+.2f} % of the "
+            f"optimum, mean distance {self.distance.mean():.4f}, turnout ± {self.spread:.1f})"
+        )
+
+
+def predict(
+    problem: Problem, mechanism: Mechanism, rounds: int | None = None, controller: Controller | None = None
+) -> Forecast:
+    """Forecast a run: its limit, or the mean-field path to a given round.
+
+    In the limit x_i = q_i(min(1, Theta w_i x_i / f_i'(x_i))) and sum w_i x_i = C: a search for the
+    signal around a search for each client. A finite run follows the mean and variance of each
+    client's average from the paper's start. (With f'(0) > 0 averages reach the limit slowly.)
+
+    Args:
+        problem: the clients and the capacity.
+        mechanism: how intent becomes a probability.
+        rounds: forecast this round; None means the limit.
+        controller: makes the start-up the controller's own, and the spread include its unrest; without
+            one the signal is the balancing one throughout.
+
+    Raises:
+        ValueError: the mechanism cannot bring the capacity, at any signal.
+
+    Example:
+        >>> from turnout import PaperCoin, paper_population
+        >>> predict(paper_population(seed=0).problem(600), PaperCoin(3.5))
+        Forecast(in the long run: signal 9.03, cost 1765.6, +0.69 % of the optimum, mean distance 0.0166, turnout ± 15.1)
+    """
+    check_feasible(problem, mechanism)
+    if rounds is not None and rounds < 2:
+        raise invalid("rounds", "2 or more, or None for the limit", rounds, "forecast a longer run")
+    field = MeanField(problem, mechanism, problem.costs)
+    best = optimum(problem)
+    if rounds is None:
+        signal, average = long_run(field, best.price)
+        moments, path = Moments(average, np.zeros(len(problem))), None
+    else:
+        moments, path = _follow(field, rounds, best, controller)
+        late = path.rounds >= rounds / 2
+        signal = float(np.trapezoid(path.signal[late], path.rounds[late]) / np.ptp(path.rounds[late]))
+    spread = turnout_spread(field, signal, moments, controller)
+    deviation = np.sqrt(moments.variance)
+    return Forecast(moments.mean, deviation, signal, field.cost(moments), best, rounds, spread, path)
+
+
+def long_run(field: MeanField, guess: float) -> tuple[float, Array]:
+    """(signal, averages) of the limit. Brackets narrow from trial to trial: averages rise with the signal."""
+    clients, capacity = len(field.problem), field.problem.capacity
+    lowest, highest = np.full(clients, SMALLEST_AVERAGE), np.ones(clients)
+    bounds, tried = [lowest, highest], [0.0, math.inf]
+
+    def excess(signal: float) -> float:
+        average = field.settled(signal, *bounds)
+        brought = field.brought(average)
+        if brought <= capacity and signal > tried[0]:
+            bounds[0], tried[0] = average, signal
+        elif brought > capacity and signal < tried[1]:
+            bounds[1], tried[1] = average, signal
+        return brought - capacity
+
+    signal = rising_root(excess, guess, 1e-12 * capacity)
+    return signal, field.settled(signal, lowest, highest)
+
+
+def turnout_spread(field: MeanField, signal: float, moments: Moments, controller: Controller | None) -> float:
+    """The standard deviation of the turnout: the tosses', and what the integral controller adds by chasing them.
+
+    With g = gain * slope, the turnout's error e and the signal's effect u obey u' = u - g e; solved for the
+    variance with the signal 0 rounds old, and 1 round old (the paper's).
+    """
+    noise = field.noise(field.expected(signal, moments)[0])
+    gain = getattr(controller, "gain", None)
+    if controller is None or gain is None:
+        return math.sqrt(noise)
+    g = gain * field.slope(signal, moments)
+    if g >= (2.0 if controller.lag == 0 else 1.0):
+        return math.inf
+    unrest = g / (2.0 - g) if controller.lag == 0 else g * (1.0 + g) / ((1.0 - g) * (2.0 + g))
+    return math.sqrt(noise * (1.0 + unrest))
+
+
+def _follow(field: MeanField, rounds: int, best: Optimum, controller: Controller | None) -> tuple[Moments, Path]:
+    """The mean-field path: round by round at first, then in strides of the logarithm of the round."""
+    clients = len(field.problem)
+    exact = min(rounds, max(40, _EXACT // clients))
+    moments = Moments(np.ones(clients), np.zeros(clients))  # the paper's start: everyone takes part in round 0
+    server = _Server(field, controller)
+    turnout = float(field.problem.most)
+    points = [_point(field, 0, server.deciding, turnout, moments, best)]
+    server.see(turnout)
+    marks = set(np.unique(np.geomspace(1, rounds - 1, _POINTS).astype(int)).tolist())
+    for round in range(1, exact):
+        chance, covariance = field.expected(server.signal_for(moments), moments)
+        turnout = field.brought(chance)
+        moments = moments.after(chance, covariance, round + 1.0)
+        if round in marks:
+            points.append(_point(field, round, server.deciding, turnout, moments, best))
+        server.see(turnout)
+    now, signal = float(exact), server.deciding
+    while now < rounds:
+        after = min(now * math.exp(_STRIDE), float(rounds))
+        moments, signal = _stride(field, moments, signal, now, after)
+        now = after
+        points.append(_point(field, now - 1.0, signal, field.problem.capacity, moments, best))
+    return moments, Path(*(np.array(column) for column in zip(*points, strict=True)))
+
+
+def _stride(field: MeanField, moments: Moments, signal: float, now: float, after: float) -> tuple[Moments, float]:
+    """Many rounds at once, by Heun's method in log(rounds), at the balancing signal."""
+
+    def drift(at: Moments, signal: float, rounds: float) -> tuple[Array, Array]:
+        chance, covariance = field.expected(signal, at)
+        return chance - at.mean, 2.0 * (covariance - at.variance) + chance * (1.0 - chance) / rounds
+
+    length = math.log(after / now)
+    signal = field.balancing_signal(moments, signal, precision=1e-5)
+    first = drift(moments, signal, now)
+    ahead = moments.moved(first, length)
+    second = drift(ahead, signal, after)
+    return moments.moved((0.5 * (first[0] + second[0]), 0.5 * (first[1] + second[1])), length), signal
+
+
+def _point(
+    field: MeanField, round: float, signal: float, turnout: float, moments: Moments, best: Optimum
+) -> tuple[float, ...]:
+    distance = _distance(moments.mean, np.sqrt(moments.variance), best)
+    return (float(round), signal, turnout, field.cost(moments), float(np.mean(distance)))
+
+
+def _distance(mean: Array, deviation: Array, best: Optimum) -> Array:
+    """E|x - x*|, between its value for pure noise, sqrt(2/pi) deviations, and for none."""
+    return np.sqrt((mean - best.average) ** 2 + (2.0 / math.pi) * deviation**2)
+
+
+class _Server:
+    """The controller on expected turnouts, or, without one, the signal that balances each round."""
+
+    def __init__(self, field: MeanField, controller: Controller | None) -> None:
+        self._field, self._controller = field, controller
+        self.deciding = 1.0
+        if controller is not None:
+            self._state = controller.start()
+            self._signals = deque([self._state.signal] * (controller.lag + 1), maxlen=controller.lag + 1)
+            self.deciding = self._signals[0]
+
+    def signal_for(self, moments: Moments) -> float:
+        """The signal that decides the next round."""
+        if self._controller is None:
+            self.deciding = self._field.balancing_signal(moments, self.deciding, precision=1e-6)
+        else:
+            self.deciding = self._signals[0]
+        return self.deciding
+
+    def see(self, turnout: float) -> None:
+        """A round is over, with this turnout."""
+        if self._controller is not None:
+            self._state = self._controller.step(self._state, turnout, self._field.problem.capacity)  # type: ignore[arg-type]
+            self._signals.append(self._state.signal)

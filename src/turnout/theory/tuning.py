@@ -1,0 +1,107 @@
+"""How boldly the server may move the signal: the stable gains, a good one, and how soon it settles."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from turnout.algorithm.mechanism import Mechanism
+from turnout.algorithm.server import IntegralController
+from turnout.problem.costs import Array
+from turnout.problem.optimum import optimum
+from turnout.problem.problem import Problem
+from turnout.theory.feasibility import check_feasible
+from turnout.theory.fixed_point import long_run, predict
+from turnout.theory.mean_field import MeanField, Moments
+
+SHARE_OF_THE_BOUND = 0.2
+"""Of the largest stable gain: quick, and with the signal one round old the turnout spreads only 7 % wider."""
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """What gain to give an `IntegralController`.
+
+    Attributes:
+        largest_gain: the loop oscillates from here on, at the fixed point: 1 / slope of the turnout in the signal.
+        largest_gain_at_start: the same along the start-up, where the averages are still high.
+        gain: recommended.
+        initial: a first signal from which few come rather than many.
+        settling_rounds: until the expected turnout stays within 2 % of the capacity; None: not within 20,000.
+    """
+
+    largest_gain: float
+    largest_gain_at_start: float
+    gain: float
+    initial: float
+    settling_rounds: int | None
+
+    def controller(self) -> IntegralController:
+        """The paper's server with these settings."""
+        return IntegralController(self.gain, self.initial)
+
+
+def tune(problem: Problem, mechanism: Mechanism) -> Tuning:
+    """The stable gains of the integral controller for a population, and a good one.
+
+    The turnout answers the signal with a slope S while the averages stand still, and the signal
+    that decides a round is one round old. With g = gain * S the error obeys
+    e(k+1) = e(k) - g e(k-1), whose roots leave the unit circle at g = 1.
+
+    Raises:
+        ValueError: the mechanism cannot bring the capacity.
+
+    Differs from paper: its interval for tau, 1 / max sum x_i / f_i'(x_i), is empty for costs that are
+    flat at 0 (x / f'(x) has no bound there); with clipping, only the slope where the loop runs counts.
+
+    Example:
+        >>> from turnout import Classical, paper_population
+        >>> found = tune(paper_population(seed=0).problem(600), Classical())
+        >>> round(found.largest_gain, 3), round(found.gain, 4)
+        (0.02, 0.004)
+    """
+    check_feasible(problem, mechanism)
+    field = MeanField(problem, mechanism, problem.costs)
+    signal, average = long_run(field, optimum(problem).price)
+    largest = _bound(field, signal, _exactly(average))
+    at_start = _bound_along_the_start(field, signal)
+    gain = SHARE_OF_THE_BOUND * min(largest, at_start)
+    if not math.isfinite(gain):  # nobody answers the signal: any gain does
+        gain = 0.01 * signal / problem.capacity
+    initial = 0.1 * signal
+    settling = _settling(problem, mechanism, IntegralController(gain, initial))
+    return Tuning(largest, at_start, gain, initial, settling)
+
+
+def _exactly(average: Array) -> Moments:
+    return Moments(average, np.zeros(len(average)))
+
+
+def _bound(field: MeanField, signal: float, moments: Moments) -> float:
+    slope = field.slope(signal, moments)
+    return 1.0 / slope if slope > 0.0 else math.inf
+
+
+def _bound_along_the_start(field: MeanField, signal: float) -> float:
+    """The smallest bound on the way from everyone at 1 to the fixed point, at the balancing signal."""
+    bounds = []
+    average, now = np.ones(len(field.problem)), signal
+    for _ in range(30):
+        now = field.balancing_signal(_exactly(average), now, precision=1e-4)
+        bounds.append(_bound(field, now, _exactly(average)))
+        average = average + 0.25 * (field.chances(now, average) - average)
+    return min(bounds)
+
+
+def _settling(problem: Problem, mechanism: Mechanism, controller: IntegralController) -> int | None:
+    """The round from which the expected turnout stays within 2 % of the capacity."""
+    for rounds in (200, 2_000, 20_000):
+        path = predict(problem, mechanism, rounds, controller).path
+        assert path is not None  # a finite forecast has one
+        off = np.abs(path.turnout - problem.capacity) > 0.02 * problem.capacity
+        last = int(np.flatnonzero(off)[-1]) if off.any() else -1
+        if last + 1 < len(off) and path.rounds[min(last + 1, len(off) - 1)] <= 0.8 * rounds:
+            return int(path.rounds[last + 1])
+    return None

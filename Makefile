@@ -20,10 +20,8 @@ $(READY): requirements/dev.lock pyproject.toml
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
 
-paper: $(READY) ## Run the paper's population, and write its trajectories to results/
-	@mkdir -p results
-	$(BIN)/turnout simulate examples/paper.toml --output results/paper.npz
-	@echo results/paper.npz
+paper: $(READY) ## Reproduce the paper: figures, results.json and report.html in results/paper
+	$(BIN)/turnout paper --output results/paper
 
 test: $(READY) ## Run all tests
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal

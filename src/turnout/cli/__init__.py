@@ -7,6 +7,8 @@ import sys
 import typer
 
 from turnout.cli.optimum import optimum
+from turnout.cli.paper import paper
+from turnout.cli.report import report
 from turnout.cli.show import show
 from turnout.cli.simulate import simulate
 from turnout.errors import Interrupted, TurnoutError
@@ -23,6 +25,8 @@ app = typer.Typer(
 app.command()(simulate)
 app.command()(optimum)
 app.command()(show)
+app.command()(report)
+app.command()(paper)
 
 
 def _version(asked: bool) -> None:

@@ -27,8 +27,8 @@ def lemma_epsilon(intent: Any, coin: Any) -> Array:
         array([0.252,   inf])
     """
     intent = np.asarray(intent, dtype=np.float64)
-    with np.errstate(divide="ignore"):
-        return np.log((coin + (1.0 - coin) * intent) / ((1.0 - intent) * coin))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.asarray(np.log((coin + (1.0 - coin) * intent) / ((1.0 - intent) * coin)))
 
 
 def network_epsilon(intent: Any, coin: Any) -> tuple[float, int]:
@@ -42,5 +42,5 @@ def network_epsilon(intent: Any, coin: Any) -> tuple[float, int]:
         (0.0, 1)
     """
     values = lemma_epsilon(intent, coin)
-    finite = np.isfinite(values)
+    finite = np.isfinite(values)  # without a coin none is: every report is the intent itself
     return (float(values[finite].mean()) if finite.any() else float("inf")), int(np.sum(~finite))

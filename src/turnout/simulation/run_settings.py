@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from turnout.algorithm.client import Averaging
+from turnout.algorithm.controllers import controller_from_settings
 from turnout.algorithm.mechanism import Mechanism
 from turnout.algorithm.mechanisms import mechanism_from_settings
-from turnout.algorithm.controllers import controller_from_settings
 from turnout.algorithm.server import Controller
 from turnout.problem.population import population_from_table
 from turnout.problem.problem import Problem

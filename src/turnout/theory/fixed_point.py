@@ -98,7 +98,8 @@ def predict(
     Example:
         >>> from turnout import PaperCoin, paper_population
         >>> predict(paper_population(seed=0).problem(600), PaperCoin(3.5))
-        Forecast(in the long run: signal 9.03, cost 1765.6, +0.69 % of the optimum, mean distance 0.0166, turnout ± 15.1)
+        Forecast(in the long run: signal 9.03, cost 1765.6, +0.69 % of the optimum,
+          mean distance 0.0166, turnout ± 15.1)
     """
     check_feasible(problem, mechanism)
     if rounds is not None and rounds < 2:

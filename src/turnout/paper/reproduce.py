@@ -1,0 +1,118 @@
+"""`make paper`: all figures, results.json and report.html in one folder."""
+
+from __future__ import annotations
+
+import json
+import platform
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from turnout.paper import fig1_distance, fig2_cost, fig3_privacy_error, fig4_turnout, fig5_signal
+from turnout.paper.claims import judge
+from turnout.paper.page import make_page
+from turnout.paper.settings import CLASSICAL, SETTINGS
+from turnout.paper.sources import forecasts, full_runs, seeds
+from turnout.paper.store import Store, fingerprint
+from turnout.simulation.output import whole_file
+from turnout.version import __version__
+
+FIGURES = (fig1_distance, fig2_cost, fig3_privacy_error, fig4_turnout, fig5_signal)
+
+Say = Callable[[str, int], None]
+"""Called with what is going on, and how many of its runs are done."""
+
+
+def reproduce(folder: str | Path, say: Say = lambda stage, done: None) -> Path:
+    """Make everything that is not there yet; returns the report's path.
+
+    Args:
+        folder: where figures, results.json and report.html go.
+        say: told about progress.
+    """
+    store = Store(folder)
+    say("one run in full", 0)
+    full_runs(store)
+    for populations, stage in ((False, "seeds"), (True, "populations")):
+        counter = _Counter(say, stage)
+        seeds(store, counter.tick, populations=populations)
+    say("forecast", 0)
+    forecasts(store)
+    for figure in FIGURES:
+        say(f"figure {figure.NAME}", 0)
+        _draw_once(store, figure)
+    say("claims and report", 0)
+    results = summarise(store)
+    text = json.dumps(results, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
+    with whole_file(store.folder / "results.json") as file:
+        file.write(text.encode())
+    return make_page(store, results).save(store.folder / "report.html")
+
+
+def summarise(store: Store) -> dict[str, Any]:
+    """The numbers of the reproduction; all but `provenance` is the same whenever it is made."""
+    runs, expected = seeds(store), forecasts(store)
+    best, random = float(runs[CLASSICAL]["optimum_cost"][0]), float(runs[CLASSICAL]["random_cost"][0])
+    return {
+        "settings": {name: {"value": s.value, "source": s.source, "note": s.note} for name, s in SETTINGS.items()},
+        "optimum_cost": best,
+        "random_cost": random,
+        "cost_gap_percent": {name: _spread(100.0 * (run["cost"][:, -1] / best - 1.0)) for name, run in runs.items()},
+        "mean_distance": {name: _spread(run["mean_distance"][:, -1]) for name, run in runs.items()},
+        "signal": {name: _spread(run["late_signal"]) for name, run in runs.items()},
+        "turnout_mean": {name: _spread(run["turnout_mean"]) for name, run in runs.items()},
+        "turnout_spread": {name: _spread(run["turnout_spread"]) for name, run in runs.items()},
+        "lemma_epsilon_per_report": {
+            name: _spread(run["epsilon"][:, -1]) for name, run in runs.items() if name != CLASSICAL
+        },
+        "saturated_clients": {
+            name: _spread(run["saturated"][:, -1]) for name, run in runs.items() if name != CLASSICAL
+        },
+        "forecast": {
+            name: {
+                "signal": float(one["last_signal"]),
+                "cost_gap_percent": 100.0 * float(one["gap"]),
+                "limit_cost_gap_percent": 100.0 * float(one["limit_gap"]),
+                "turnout_spread": float(one["spread"]),
+            }
+            for name, one in expected.items()
+        },
+        "claims": judge(store),
+        "provenance": {
+            "turnout": __version__,
+            "code and settings": fingerprint(),
+            "python": platform.python_version(),
+            "numpy": np.__version__,
+            "machine": platform.machine(),
+        },
+    }
+
+
+def _spread(values: Any) -> dict[str, float]:
+    """Mean over seeds, and between which 95 % of them lie."""
+    low, high = np.percentile(values, [2.5, 97.5])
+    return {"mean": float(np.mean(values)), "low": float(low), "high": float(high)}
+
+
+def _draw_once(store: Store, figure: Any) -> None:
+    """Numbers and pictures of one figure, unless they are there."""
+    pictures = [store.folder / "figures" / f"{figure.NAME}.{ending}" for ending in ("png", "svg")]
+    drawn = store.has(figure.NAME) and all(picture.exists() for picture in pictures)
+    numbers = store.numbers(figure.NAME, lambda: figure.compute(store))
+    if not drawn:
+        figure.draw(numbers, store.folder / "figures")
+
+
+class _Counter:
+    """Counts finished runs of a stage."""
+
+    def __init__(self, say: Say, stage: str) -> None:
+        self._say, self._stage, self._done = say, stage, 0
+        say(stage, 0)
+
+    def tick(self) -> None:
+        """One more is done."""
+        self._done += 1
+        self._say(self._stage, self._done)

@@ -1,0 +1,145 @@
+"""The runs behind the figures: one in full, a hundred seeds, a hundred populations, and the forecast."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from turnout.algorithm.client import intent
+from turnout.algorithm.mechanism import Mechanism
+from turnout.algorithm.mechanisms.paper_coin import PaperCoin, coin_probability
+from turnout.paper.settings import SETTINGS, server
+from turnout.privacy.lemma import network_epsilon
+from turnout.problem.costs import Array
+from turnout.problem.optimum import Optimum, optimum
+from turnout.problem.population import paper_population
+from turnout.problem.problem import Problem
+from turnout.simulation.keep import Keep
+from turnout.simulation.simulate import simulate
+from turnout.simulation.trajectory import Trajectory
+from turnout.theory.fixed_point import predict
+
+Numbers = dict[str, npt.NDArray[Any]]
+Tick = Callable[[], None]
+
+
+@lru_cache(maxsize=1)
+def _optimum(problem: Problem) -> Optimum:
+    """Solved once for all the runs of a population."""
+    return optimum(problem)
+
+
+def paper_problem(seed: int | None = None) -> Problem:
+    """A population like the paper's, 600 of 1200.
+
+    Paper: Problem (2), Eq. (11).
+    """
+    seed = SETTINGS["population seed"].value if seed is None else seed
+    return _problem(seed, SETTINGS["clients"].value, SETTINGS["capacity"].value)
+
+
+@lru_cache(maxsize=4)
+def _problem(seed: int, clients: int, capacity: float) -> Problem:
+    return paper_population(seed, clients).problem(capacity)
+
+
+def full_run(mechanism: Mechanism) -> Numbers:
+    """One run with every client's average at every checkpoint."""
+    problem = paper_problem()
+    run = _run(problem, mechanism, SETTINGS["coin seed"].value)
+    assert run.averages is not None  # kept
+    return curves(problem, mechanism, run) | {
+        "averages": run.averages,
+        "participants": run.participants,
+        "signals": run.signal,
+    }
+
+
+def over_seeds(mechanism: Mechanism, seeds: Sequence[int], *, populations: bool, tick: Tick) -> Numbers:
+    """The curves of many runs, shape (seeds, …): other coins, and with `populations` other clients too."""
+
+    def one(seed: int) -> Numbers:
+        problem = paper_problem(seed) if populations else paper_problem()
+        # Of other populations only the end is looked at.
+        found = curves(problem, mechanism, _run(problem, mechanism, seed, ends_only=populations))
+        tick()
+        return found
+
+    with ThreadPoolExecutor() as pool:
+        runs = list(pool.map(one, seeds))
+    return {name: np.array([run[name] for run in runs]) for name in runs[0]}
+
+
+def curves(problem: Problem, mechanism: Mechanism, run: Trajectory) -> Numbers:
+    """What the figures show of a run, at its checkpoints."""
+    best = _optimum(problem)
+    assert run.averages is not None  # kept by `_run`
+    assert run.cost is not None
+    at = run.checkpoints
+    lemma = [network_epsilon(*_intent_and_coin(problem, mechanism, run, number)) for number in range(len(at))]
+    tail = run.last(SETTINGS["last rounds"].value)
+    distance = np.abs(run.averages - best.average)
+    return {
+        "rounds": at,
+        "cost": run.cost,
+        "optimum_cost": np.array(best.cost),
+        "random_cost": np.array(problem.cost(np.full(len(problem), problem.capacity / problem.most))),
+        "mean_distance": distance.mean(axis=1),
+        "last_distances": distance[-1],
+        "last_average": run.averages[-1],
+        "signal": run.signal[at],
+        "aggregate": (np.cumsum(run.participants) / np.arange(1, run.rounds + 1))[at],
+        "epsilon": np.array([value for value, _ in lemma]),
+        "saturated": np.array([count for _, count in lemma]),
+        "turnout_mean": np.array(tail.mean()),
+        "turnout_spread": np.array(tail.std()),
+        "late_signal": np.array(run.signal[run.rounds // 2 :].mean()),
+    }
+
+
+def forecast(mechanism: Mechanism) -> Numbers:
+    """The prediction for the same number of rounds, and the limit; nothing is simulated."""
+    problem = paper_problem()
+    found = predict(problem, mechanism, SETTINGS["rounds"].value, server())
+    limit = predict(problem, mechanism)
+    assert found.path is not None  # a finite forecast has one
+    wish: Array = intent(limit.signal, 1, limit.average, problem.costs.slope(limit.average))
+    epsilon, saturated = network_epsilon(wish, _coin(mechanism))
+    return {
+        "rounds": found.path.rounds,
+        "signal": found.path.signal,
+        "cost": found.path.cost,
+        "mean_distance": found.path.mean_distance,
+        "last_signal": np.array(found.signal),
+        "last_cost": np.array(found.cost),
+        "gap": np.array(found.gap),
+        "limit_gap": np.array(limit.gap),
+        "limit_signal": np.array(limit.signal),
+        "limit_average": limit.average,
+        "spread": np.array(found.spread),
+        "limit_epsilon": np.array(epsilon),
+        "limit_saturated": np.array(saturated),
+    }
+
+
+def _run(problem: Problem, mechanism: Mechanism, seed: int, *, ends_only: bool = False) -> Trajectory:
+    rounds = SETTINGS["rounds"].value
+    keep = Keep(every=rounds if ends_only else SETTINGS["checkpoint"].value, averages="all")
+    return simulate(problem, mechanism, server(), rounds, seed=seed, keep=keep, threads=1)
+
+
+def _intent_and_coin(problem: Problem, mechanism: Mechanism, run: Trajectory, number: int) -> tuple[Array, float]:
+    """sigma_i(k) and p at a checkpoint; without a coin every value of the Lemma would be infinite."""
+    assert run.averages is not None
+    average = run.averages[number]
+    wish: Array = intent(run.signal[run.checkpoints[number]], 1, average, problem.costs.slope(average))
+    return wish, _coin(mechanism)
+
+
+def _coin(mechanism: Mechanism) -> float:
+    return float(coin_probability(mechanism.beta)) if isinstance(mechanism, PaperCoin) else 0.0

@@ -1,0 +1,1 @@
+"""Pages that explain runs: one offline HTML file each, with interactive plots."""

@@ -1,0 +1,132 @@
+"""The whole reproduction: once in full, and small ones for what must hold of any."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from report.browser import chromium, opened
+from turnout.paper import fig1_distance, fig2_cost, fig3_privacy_error, fig4_turnout, fig5_signal
+from turnout.paper.claims import CONDITION, FAILS, HOLDS
+from turnout.paper.reproduce import FIGURES, reproduce
+from turnout.paper.settings import SETTINGS
+from turnout.paper.store import Store, fingerprint
+
+README = Path(__file__).parents[2] / "README.md"
+
+EXPECTED_VERDICTS = [
+    CONDITION, FAILS, HOLDS, CONDITION, HOLDS, HOLDS, CONDITION, CONDITION,
+    FAILS, HOLDS, HOLDS, HOLDS, CONDITION, FAILS, FAILS,
+]  # fmt: skip
+
+
+def test_the_paper_is_reproduced(tmp_path):
+    """Paper: Fig. 1, Fig. 2, Fig. 3, Fig. 4, Fig. 5, Section V."""
+    report = reproduce(tmp_path)
+    results = json.loads((tmp_path / "results.json").read_text())
+    for figure in FIGURES:
+        for ending in ("png", "svg"):
+            assert (tmp_path / "figures" / f"{figure.NAME}.{ending}").stat().st_size > 10_000
+    gaps = [results["cost_gap_percent"][f"beta={beta:g}"]["mean"] for beta in SETTINGS["betas"].value]
+    np.testing.assert_allclose(gaps, [0.67, 2.68, 7.55, 9.29], rtol=0.02)
+    for name, expected in results["forecast"].items():
+        assert expected["signal"] == pytest.approx(results["signal"][name]["mean"], rel=0.01)
+        assert expected["cost_gap_percent"] == pytest.approx(results["cost_gap_percent"][name]["mean"], abs=0.1)
+    assert [claim["verdict"] for claim in results["claims"]] == EXPECTED_VERDICTS
+    check_readme(results)
+    store = Store(tmp_path)
+    numbers = {figure.NAME: figure.compute(store) for figure in FIGURES}
+    for beta in (3.5, 2.5, 1.5, 1.0):
+        assert numbers[fig1_distance.NAME][f"beta={beta:g} to the classical run"].shape == (201, 1200)
+        assert np.all(numbers[fig3_privacy_error.NAME][f"beta={beta:g} saturated"][:, 1:] > 0)
+    assert len(numbers[fig4_turnout.NAME]["classical"]) == 400
+    assert numbers[fig5_signal.NAME]["classical aggregate"][:, -1] == pytest.approx(600, abs=1)
+    assert numbers[fig2_cost.NAME]["rounds"][-1] == 9_999
+    with chromium() as browser:
+        for scheme in ("light", "dark"):
+            for width in (1100, 360):
+                with opened(browser, report, scheme=scheme, width=width) as view:
+                    view.assert_healthy()
+                    assert view.overflow() == 0
+                    assert len(view.plots()) == 8
+
+
+def check_readme(results):
+    """The README's table and counts are this reproduction's."""
+    text = README.read_text()
+    rows = [
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for line in text.splitlines()
+        if line.startswith("| β") or line.startswith("| classical")
+    ]
+    assert len(rows) == 5
+    for label, gap, expected_gap, spread, expected_spread in rows:
+        name = label.replace("β = ", "beta=")
+        forecast = results["forecast"][name]
+        assert gap == percent(results["cost_gap_percent"][name]["mean"])
+        assert expected_gap == percent(forecast["cost_gap_percent"])
+        assert spread == f"{results['turnout_spread'][name]['mean']:.1f}"
+        assert expected_spread == f"{forecast['turnout_spread']:.1f}"
+    assert f"costs {100 * (results['random_cost'] / results['optimum_cost'] - 1):.1f} % more" in text
+    counts = [sum(claim["verdict"] == verdict for claim in results["claims"]) for verdict in (HOLDS, CONDITION, FAILS)]
+    assert "{} hold, {} hold with a\ncondition, and {} do not hold".format(*counts) in text
+
+
+def percent(value):
+    return f"{value:+.2f} %".replace("-", "−")
+
+
+@pytest.fixture
+def small(monkeypatch):
+    """A reproduction of seconds: fewer rounds and seeds."""
+    for name, value in {"rounds": 420, "seeds": 4, "clients": 200, "capacity": 100, "gain": 0.045}.items():
+        monkeypatch.setitem(SETTINGS, name, SETTINGS[name]._replace(value=value))
+
+
+def comparable(folder):
+    results = json.loads((folder / "results.json").read_text())
+    provenance = results.pop("provenance")
+    assert provenance["code and settings"] == fingerprint()
+    return json.dumps(results)
+
+
+def test_the_same_seed_gives_the_same_results(small, tmp_path):
+    for name in ("one", "two"):
+        reproduce(tmp_path / name)
+    assert comparable(tmp_path / "one") == comparable(tmp_path / "two")
+    for figure in FIGURES:
+        name = f"figures/{figure.NAME}.svg"
+        assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
+
+
+def test_an_interrupted_reproduction_finishes_the_rest(small, tmp_path):
+    stages = []
+
+    def stop_among_the_populations(stage, done):
+        stages.append((stage, done))
+        if stage == "populations" and done == 6:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        reproduce(tmp_path / "broken", stop_among_the_populations)
+    data = tmp_path / "broken" / "data"
+    done = {path.name: path.stat().st_mtime_ns for path in data.iterdir()}
+    assert len(done) >= 11
+    stages.clear()
+    reproduce(tmp_path / "broken", lambda stage, count: stages.append((stage, count)))
+    for name, moment in done.items():
+        assert (data / name).stat().st_mtime_ns == moment
+    assert max(count for stage, count in stages if stage == "seeds") == 0
+    assert max(count for stage, count in stages if stage == "populations") == 16
+    reproduce(tmp_path / "whole")
+    assert comparable(tmp_path / "broken") == comparable(tmp_path / "whole")
+
+
+def test_a_table_that_was_cut_short_is_made_again(tmp_path):
+    store = Store(tmp_path)
+    store.numbers("x", lambda: {"a": np.arange(1000)})
+    path = tmp_path / "data" / "x.npz"
+    path.write_bytes(path.read_bytes()[:100])
+    assert not store.has("x")
+    assert len(store.numbers("x", lambda: {"a": np.arange(5)})["a"]) == 5

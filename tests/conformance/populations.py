@@ -7,6 +7,7 @@ import numpy as np
 from turnout import Averaging, Classical, PaperCoin, PolynomialCosts, Prior, Problem, Schedule, paper_population
 from turnout.algorithm.arithmetic import at_least
 from turnout.algorithm.mechanism import Mechanism
+from turnout.algorithm.mechanisms import CappedCoin, Clamp, Memoized, RandomizedResponse, TrackingClamp
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,11 @@ def mechanisms(clients):
         "paper-coin": PaperCoin(3.5),
         "paper-coin by client": PaperCoin(np.linspace(0.9, 4.0, clients)),
         "average-box": AverageBox(0.5, np.full(clients, 0.01)),
+        "capped-coin": CappedCoin(1.0, 0.8),
+        "randomized-response": RandomizedResponse(1.5),
+        "clamp": Clamp(1.0, 0.4),
+        "tracking-clamp": TrackingClamp(0.7),
+        "memoized": Memoized(5.0, 9.0),
     }
 
 

@@ -51,6 +51,11 @@ class TestEngine:
     @pytest.mark.parametrize("option", options(CLIENTS))
     def test_every_mechanism_and_option(self, engine, threads, mechanism, option):
         given = options(CLIENTS)[option], mechanisms(CLIENTS)[mechanism]
+        averaging = given[0].get("averaging", Averaging())
+        if given[1].needs_public_average and averaging.by == "probability":
+            with pytest.raises(ValueError, match="which is then private"):
+                run(problems(CLIENTS)["paper"], given[1], 5, engine, threads, **given[0])
+            return
         problem = problems(CLIENTS)["paper"]
         reference = run(problem, given[1], 120, "numpy", keep=KEEP, **given[0])
         assert_identical(run(problem, given[1], 120, engine, threads, keep=KEEP, **given[0]), reference)

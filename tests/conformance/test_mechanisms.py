@@ -5,11 +5,29 @@ import pytest
 
 from turnout import Classical, PaperCoin
 from turnout.algorithm.mechanism import Public
-from turnout.algorithm.mechanisms import MECHANISMS, mechanism_from_settings
+from turnout.algorithm.mechanisms import (
+    MECHANISMS,
+    CappedCoin,
+    Clamp,
+    Memoized,
+    RandomizedResponse,
+    TrackingClamp,
+    mechanism_from_settings,
+)
 from turnout.algorithm.mechanisms.paper_coin import coin_probability
 from turnout.settings import Table
 
-ENTRIES = [Classical(), PaperCoin(3.5), PaperCoin(np.array([3.5, 1.0, 0.2]))]
+ENTRIES = [
+    Classical(),
+    PaperCoin(3.5),
+    PaperCoin(np.array([3.5, 1.0, 0.2])),
+    CappedCoin(1.0, 0.8),
+    RandomizedResponse(0.5),
+    Clamp(1.0),
+    Clamp(1.0, 1e-4),
+    TrackingClamp(0.5),
+    Memoized(4.0, 10.0),
+]
 
 
 def test_every_mechanism_has_an_entry():

@@ -62,7 +62,7 @@ def test_forecast_is_what_simulation_gives(population, mechanism):
 
 def test_the_limit_solves_its_equations(paper_problem):
     made = PaperCoin(2.5)
-    field = MeanField(paper_problem, made, paper_problem.costs)
+    field = MeanField(paper_problem, made)
     signal, average = long_run(field, 1.0)
     np.testing.assert_allclose(field.chances(signal, average), average, atol=1e-10)
     assert average.sum() == pytest.approx(600, abs=1e-6)

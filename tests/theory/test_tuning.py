@@ -43,7 +43,7 @@ def test_everyone_always_needs_no_gain():
 
 
 def test_unstable_gains_have_no_spread(paper_problem):
-    field = MeanField(paper_problem, Classical(), paper_problem.costs)
+    field = MeanField(paper_problem, Classical())
     forecast = predict(paper_problem, Classical())
     moments = Moments(forecast.average, np.zeros(1200))
     for lag, bound in ((0, 2.0), (1, 1.0)):

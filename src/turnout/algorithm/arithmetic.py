@@ -31,6 +31,16 @@ def at_most(value: Any, high: Any) -> Any:
     return np.fmin(value, high)
 
 
+def root(value: Any) -> Any:
+    """The square root, which every machine rounds alike.
+
+    Example:
+        >>> float(root(2.25))
+        1.5
+    """
+    return np.sqrt(value)
+
+
 def inside(low: Any, value: Any, high: Any) -> Any:
     """The value, kept in [low, high]; low where it is not a number.
 

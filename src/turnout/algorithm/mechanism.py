@@ -38,6 +38,9 @@ class Mechanism:
     kind: ClassVar[str]
     """The name in settings files and on the command line."""
 
+    needs_public_average: ClassVar[bool] = False
+    """Whether the box follows the average, so that the promise holds only where that is public."""
+
     def parameters(self) -> tuple[Any, ...]:
         """The numbers (or arrays of shape (clients,)) that `response` and `limits` take."""
         return ()
@@ -63,7 +66,7 @@ class Mechanism:
         low, high = self.box(public)
         return inside(low, self.response(wish, public.average, self.parameters()), high)  # type: ignore[no-any-return]
 
-    def enrol(self, costs: Costs, uniform: Array) -> Costs | None:
+    def enrol(self, costs: Costs, uniform: Array, weights: Any = 1) -> Costs | None:
         """A release made once at joining: the public surrogate to act on from then, or None."""
         return None
 

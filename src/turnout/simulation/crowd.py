@@ -8,7 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from turnout.algorithm.client import Averaging, ClientState
-from turnout.algorithm.coins import ENROLMENT, SeededCoins
+from turnout.algorithm.coins import SeededCoins
+from turnout.algorithm.enrolment import released
 from turnout.algorithm.mechanism import Mechanism
 from turnout.errors import invalid
 from turnout.problem.costs import Array, Costs
@@ -99,10 +100,3 @@ class Crowd:
         if self.start is not None:
             return 0
         return len(newcomers) if self.weights is None else int(self.weights[newcomers].sum())
-
-
-def released(problem: Problem, mechanism: Mechanism, coins: SeededCoins) -> Costs | None:
-    """What the mechanism releases about each client, once, at joining."""
-    if type(mechanism).enrol is Mechanism.enrol:
-        return None
-    return mechanism.enrol(problem.costs, coins.uniform(np.arange(len(problem)), 0, ENROLMENT))

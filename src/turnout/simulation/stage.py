@@ -10,13 +10,15 @@ import numpy as np
 
 from turnout.algorithm.client import Averaging, ClientState
 from turnout.algorithm.coins import SeededCoins
+from turnout.algorithm.enrolment import released
 from turnout.algorithm.mechanism import Mechanism
 from turnout.algorithm.server import Controller
 from turnout.errors import invalid
+from turnout.privacy.certificate import check_public_average
 from turnout.problem.costs import PolynomialCosts
 from turnout.problem.problem import Problem, check_capacity
 from turnout.simulation.book import Book
-from turnout.simulation.crowd import Crowd, Prior, released
+from turnout.simulation.crowd import Crowd, Prior
 from turnout.simulation.keep import Keep, Recorder
 from turnout.simulation.schedule import Schedule
 from turnout.simulation.trajectory import Trajectory
@@ -88,6 +90,7 @@ def set_stage(
     if seed is None:
         seed = before.provenance["seed"] if before else 0
     _check(problem, mechanism, rounds, schedule, keep, 0 if before is None else before.rounds)
+    check_public_average(mechanism, averaging)
     recorder = Recorder(keep, problem.costs)
     coins = SeededCoins(seed)
     if before is None:

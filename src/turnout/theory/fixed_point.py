@@ -104,7 +104,7 @@ def predict(
     check_feasible(problem, mechanism)
     if rounds is not None and rounds < 2:
         raise invalid("rounds", "2 or more, or None for the limit", rounds, "forecast a longer run")
-    field = MeanField(problem, mechanism, problem.costs)
+    field = MeanField(problem, mechanism)
     best = optimum(problem)
     if rounds is None:
         signal, average = long_run(field, best.price)

@@ -9,11 +9,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from turnout.algorithm.client import SMALLEST_AVERAGE, intent
+from turnout.algorithm.coins import SeededCoins
+from turnout.algorithm.enrolment import released
 from turnout.algorithm.mechanism import Mechanism, Public
 from turnout.problem.costs import Array, Costs
 from turnout.problem.problem import Problem
@@ -65,8 +68,11 @@ class MeanField:
 
     problem: Problem
     mechanism: Mechanism
-    costs: Costs
-    """What the clients act on: their own costs, or a public surrogate."""
+
+    @cached_property
+    def costs(self) -> Costs:
+        """What the clients act on: their own costs, or a public surrogate (as one seed releases it)."""
+        return released(self.problem, self.mechanism, SeededCoins(0)) or self.problem.costs
 
     def chances(self, signal: float, average: Array, clients: slice = slice(None)) -> Array:
         """The probability of each client to take part, shape (clients,), as in `client_step`."""

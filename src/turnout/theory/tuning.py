@@ -63,7 +63,7 @@ def tune(problem: Problem, mechanism: Mechanism) -> Tuning:
         (0.02, 0.004)
     """
     check_feasible(problem, mechanism)
-    field = MeanField(problem, mechanism, problem.costs)
+    field = MeanField(problem, mechanism)
     signal, average = long_run(field, optimum(problem).price)
     largest = _bound(field, signal, _exactly(average))
     at_start = _bound_along_the_start(field, signal)

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import MISSING, fields
 
 import numpy as np
 
 from turnout.algorithm.mechanism import Mechanism
+from turnout.algorithm.mechanisms.capped_coin import CappedCoin
+from turnout.algorithm.mechanisms.clamp import Clamp
 from turnout.algorithm.mechanisms.classical import Classical
+from turnout.algorithm.mechanisms.memoized import Memoized
 from turnout.algorithm.mechanisms.paper_coin import PaperCoin
+from turnout.algorithm.mechanisms.randomized_response import RandomizedResponse
+from turnout.algorithm.mechanisms.tracking_clamp import TrackingClamp
 from turnout.errors import invalid
 from turnout.settings import Table
 
-MECHANISMS: dict[str, type[Mechanism]] = {kind.kind: kind for kind in (Classical, PaperCoin)}
+MECHANISMS: dict[str, type[Mechanism]] = {
+    mechanism.kind: mechanism
+    for mechanism in (Classical, PaperCoin, CappedCoin, RandomizedResponse, Clamp, TrackingClamp, Memoized)
+}
 
 
 def mechanism_from_settings(table: Table) -> Mechanism:
@@ -27,7 +35,9 @@ def mechanism_from_settings(table: Table) -> Mechanism:
         raise invalid(table.path("kind"), f"one of {', '.join(MECHANISMS)}", f"{kind!r}", "use one of these names")
     values = {}
     for field in fields(MECHANISMS[kind]):  # type: ignore[arg-type]
-        value = table.take(field.name, (int, float, list, np.ndarray), "a number, or a list with one a client")
+        usual = {} if field.default is MISSING else {"default": field.default}
+        kinds = (int, float, list, tuple, np.ndarray)
+        value = table.take(field.name, kinds, "a number, or a list with one a client", **usual)
         values[field.name] = np.array(value, dtype=np.float64) if isinstance(value, list) else value
     table.finish()
     return MECHANISMS[kind](**values)

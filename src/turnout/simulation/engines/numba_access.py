@@ -5,10 +5,11 @@ number shared by all clients costs nothing in the loop. (Numba compares signatur
 so this file alone goes without annotations.)
 """
 
+import numpy as np
 from numba import types
 from numba.extending import overload
 
-from turnout.algorithm.arithmetic import at_least, at_most
+from turnout.algorithm.arithmetic import at_least, at_most, root
 from turnout.simulation.schedule import ABSENT, PRESENT
 
 
@@ -20,6 +21,11 @@ def _at_least(value, low):
 @overload(at_most)
 def _at_most(value, high):
     return lambda value, high: value if value < high else high
+
+
+@overload(root)
+def _root(value):
+    return lambda value: np.sqrt(value)
 
 
 def at(values, client):

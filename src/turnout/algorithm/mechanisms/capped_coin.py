@@ -1,0 +1,62 @@
+"""The paper's coin, made honest: no intent counts as more than a cap, so that a "no" is deniable too."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from turnout.algorithm.arithmetic import at_most
+from turnout.algorithm.mechanism import Mechanism
+from turnout.algorithm.mechanisms.paper_coin import coin_probability
+from turnout.algorithm.thresholds import WORDS
+from turnout.errors import invalid
+
+
+@dataclass(frozen=True)
+class CappedCoin(Mechanism):
+    """P(X=1) = p + (1 - p) min(intent, cap) with p = (beta / 2) exp(-beta).
+
+    Pure epsilon per report of its box [p, p + (1 - p) cap] (docs/proofs/boxes.md); p is at most 0.184, so that
+    no cap brings it below 1.49 without giving up most of the intent.
+
+    Args:
+        beta: above 0, as for `PaperCoin`.
+        cap: in (0, 1).
+
+    Example:
+        >>> from turnout.algorithm.mechanism import Public
+        >>> CappedCoin(beta=1.0, cap=0.8).probability([0.0, 0.5, 1.0], Public()).round(3)
+        array([0.184, 0.592, 0.837])
+    """
+
+    beta: float
+    cap: float
+    kind = "capped-coin"
+
+    def __post_init__(self) -> None:
+        if not 0.0 < self.beta <= 30.0:
+            raise invalid("beta", "above 0 and at most 30", self.beta, "the paper uses 3.5, 2.5, 1.5 and 1")
+        if not 0.0 < self.cap < 1.0:
+            raise invalid(
+                "cap", "above 0 and below 1", self.cap, "at 1 this would be the paper's coin, which has no bound"
+            )
+
+    def parameters(self) -> tuple[Any, ...]:
+        """The coin and the cap, and the box in whole words of the real coin."""
+        coin = float(coin_probability(self.beta))
+        low = math.floor(coin * WORDS) / WORDS
+        high = min(math.ceil((coin + (1.0 - coin) * self.cap) * WORDS), WORDS - 1) / WORDS
+        return low, high, self.cap
+
+    @staticmethod
+    def response(intent: Any, average: Any, parameters: Any) -> Any:
+        """Come for the capped intent, or else for the coin."""
+        low, _, cap = parameters
+        return low + (1.0 - low) * at_most(intent, cap)
+
+    @staticmethod
+    def limits(average: Any, parameters: Any) -> tuple[Any, Any]:
+        """From the coin alone to the capped intent."""
+        low, high, _ = parameters
+        return low, high

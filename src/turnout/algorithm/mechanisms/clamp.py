@@ -1,0 +1,46 @@
+"""The intent, kept in a box: the best that any mechanism with that box can do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from turnout.algorithm.mechanism import Mechanism
+from turnout.algorithm.thresholds import widest_box
+
+
+@dataclass(frozen=True)
+class Clamp(Mechanism):
+    """P(X=1) = the intent, clipped to the widest legal box around a centre.
+
+    Pure epsilon per report, for any two costs and any signals (docs/proofs/boxes.md). In the long run
+    the averages solve the problem with x in the box: no mechanism with that box can do better.
+
+    Args:
+        epsilon: per report, above 0.
+        center: what the box lies around, in (0, 1): 0.5, or capacity / clients where that is far from it.
+
+    Example:
+        >>> from turnout.algorithm.mechanism import Public
+        >>> Clamp(epsilon=1.0).probability([0.0, 0.5, 1.0], Public()).round(3)
+        array([0.269, 0.5  , 0.731])
+    """
+
+    epsilon: float
+    center: float = 0.5
+    kind = "clamp"
+
+    def parameters(self) -> tuple[Any, ...]:
+        """The box."""
+        return widest_box(self.epsilon, self.center)
+
+    @staticmethod
+    def response(intent: Any, average: Any, parameters: Any) -> Any:
+        """The intent itself; the box does the rest."""
+        return intent
+
+    @staticmethod
+    def limits(average: Any, parameters: Any) -> tuple[Any, Any]:
+        """The box itself."""
+        low, high = parameters
+        return low, high

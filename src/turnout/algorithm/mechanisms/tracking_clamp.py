@@ -1,0 +1,64 @@
+"""A box that follows the client's own past, which whoever sees every report knows anyway."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+from turnout.algorithm.arithmetic import inside, root
+from turnout.algorithm.mechanism import Mechanism
+from turnout.algorithm.thresholds import check_epsilon, growth
+from turnout.errors import invalid
+
+MARGIN = Decimal("5e-10")
+"""Of e^epsilon, given up so that the rounding of floats and of the real coin's 53 bits stays inside it."""
+
+
+@dataclass(frozen=True)
+class TrackingClamp(Mechanism):
+    """P(X=1) = the intent, clipped to the widest legal box around the client's public average.
+
+    Pure epsilon per report *given the average* (docs/proofs/tracking-clamp.md): only against an
+    observer that sees every report, and so knows the average. The exact optimum stays a fixed point. A small
+    epsilon per report is not a small total: longer runs leak more rounds.
+
+    Args:
+        epsilon: per report, above 0.
+        floor: the box's centre stays in [floor, 1 - floor]; at 0 and 1 the box would close.
+
+    Example:
+        >>> import numpy as np
+        >>> from turnout.algorithm.mechanism import Public
+        >>> TrackingClamp(epsilon=1.0).probability([0.0, 0.0], Public(average=np.array([0.5, 0.9]))).round(3)
+        array([0.269, 0.837])
+    """
+
+    epsilon: float
+    floor: float = 0.005
+    kind = "tracking-clamp"
+    needs_public_average = True
+
+    def __post_init__(self) -> None:
+        check_epsilon(self.epsilon)
+        if not 1e-4 <= self.floor < 0.5:
+            raise invalid("floor", "from 0.0001 to below 0.5", self.floor, "try 0.005")
+
+    def parameters(self) -> tuple[Any, ...]:
+        """e^epsilon, less the margin, and the floor."""
+        return float(growth(self.epsilon) * (1 - MARGIN)), float(self.floor)
+
+    @staticmethod
+    def response(intent: Any, average: Any, parameters: Any) -> Any:
+        """The intent itself; the box does the rest."""
+        return intent
+
+    @staticmethod
+    def limits(average: Any, parameters: Any) -> tuple[Any, Any]:
+        """As in `widest_box`, around the average."""
+        factor, floor = parameters
+        center = inside(floor, average, 1.0 - floor)
+        odds = center / (1.0 - center)
+        middle = inside(0.0, odds, 1.0 / odds) * (factor - 1.0)
+        reach = (middle + root(middle * middle + 4.0 * factor)) * 0.5
+        return odds / (odds + reach), odds * reach / (1.0 + odds * reach)

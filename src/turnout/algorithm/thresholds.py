@@ -1,0 +1,82 @@
+"""Boxes that keep their promise for a real coin: exact integers out of 2^53, never a rounded float.
+
+A real client compares 53 random bits with its probability. With low = a / 2^53 and high = b / 2^53 the
+two inequalities of pure differential privacy are statements about integers,
+
+    b <= e^epsilon a   and   2^53 - a <= e^epsilon (2^53 - b),
+
+and they are made to hold exactly. A float such as 1 / (1 + exp(epsilon)) breaks them for some epsilon.
+"""
+
+from __future__ import annotations
+
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
+
+from turnout.errors import invalid
+
+WORDS = 2**53
+"""How many different words the real coin has."""
+
+_DIGITS = Context(prec=60)
+_DOWN, _UP = Context(prec=60, rounding=ROUND_FLOOR), Context(prec=60, rounding=ROUND_CEILING)
+
+
+def check_epsilon(epsilon: float, name: str = "epsilon") -> None:
+    """Refuse a per-report epsilon that is not a positive number of a usable size."""
+    if not 0.0 < epsilon <= 30.0:
+        raise invalid(name, "above 0 and at most 30", epsilon, "values from 0.1 to 8 are usual")
+
+
+def growth(epsilon: float) -> Decimal:
+    """e^epsilon, rounded down: a bound that holds for it holds for the true number."""
+    exact = _DIGITS.exp(Decimal(epsilon))
+    return _DOWN.multiply(exact, Decimal(1) - Decimal(10) ** -50)
+
+
+def holds(low: int, high: int, epsilon: float) -> bool:
+    """Whether a box of integers keeps both inequalities, exactly.
+
+    Example:
+        >>> holds(WORDS // 4, 3 * WORDS // 4, 1.1), holds(WORDS // 4, 3 * WORDS // 4, 1.09)
+        (True, False)
+    """
+    if not 0 < low <= high < WORDS:
+        return False
+    factor = growth(epsilon)
+    return high <= factor * low and WORDS - low <= factor * (WORDS - high)
+
+
+def widest_box(epsilon: float, center: float = 0.5) -> tuple[float, float]:
+    """The widest legal box around a centre, as floats that hold integers over 2^53 exactly.
+
+    Low and high lie at equal distance from the centre in log-odds, as far as both inequalities
+    allow. With o the centre's odds and E = e^epsilon, low = o / (o + z) and high = o z / (1 + o z), where
+    z is the root of z^2 - m (E - 1) z - E = 0 for m = min(o, 1 / o).
+
+    Args:
+        epsilon: per report, above 0.
+        center: in (0, 1).
+
+    Example:
+        >>> low, high = widest_box(1.0)
+        >>> round(low, 4), round(high, 4), low + high
+        (0.2689, 0.7311, 1.0)
+    """
+    check_epsilon(epsilon)
+    if not 0.0 < center < 1.0:
+        raise invalid("center", "above 0 and below 1", center, "try capacity / clients")
+    factor = growth(epsilon)
+    odds = _DIGITS.divide(Decimal(center), 1 - Decimal(center))
+    middle = min(odds, 1 / odds) * (factor - 1)
+    reach = (middle + _DIGITS.sqrt(middle * middle + 4 * factor)) / 2
+    low = int((WORDS * odds / (odds + reach)).to_integral_value(ROUND_CEILING))
+    high = (
+        WORDS - low
+        if center == 0.5
+        else int((WORDS * odds * reach / (1 + odds * reach)).to_integral_value(ROUND_FLOOR))
+    )
+    while not holds(low, high, epsilon):  # at most a step or two, where rounding to integers cost a last unit
+        low, high = (low + 1, high - 1) if center == 0.5 else (low, high - 1)
+        if high < low:
+            raise invalid("epsilon", "large enough for a box of 53 bits around the centre", epsilon, "raise it")
+    return low / WORDS, high / WORDS

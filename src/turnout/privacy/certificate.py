@@ -1,0 +1,100 @@
+"""What a mechanism promises about one report, or for a lifetime, and against whom."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from turnout.algorithm.client import Averaging
+from turnout.algorithm.mechanism import Mechanism, Public
+from turnout.algorithm.mechanisms.classical import Classical
+from turnout.algorithm.mechanisms.memoized import Memoized
+from turnout.algorithm.mechanisms.paper_coin import PaperCoin
+from turnout.errors import invalid
+
+_EVERYONE = "anyone who sees every report, and chooses the signals"
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """A bound on what is given away, for any two costs and any signals, given the same public data.
+
+    Attributes:
+        epsilon: pure; infinite where there is no bound.
+        per: "report", or "lifetime" (all reports together).
+        against: whom it holds against.
+        why: where it comes from, or why there is none.
+    """
+
+    epsilon: float
+    per: str
+    against: str
+    why: str
+
+    def __str__(self) -> str:
+        if math.isinf(self.epsilon):
+            return f"no bound per {self.per}: {self.why}"
+        return f"pure epsilon {self.epsilon:.6g} per {self.per}, against {self.against} ({self.why})"
+
+
+def certificate(mechanism: Mechanism, averaging: Averaging | None = None) -> Certificate:
+    """The certified epsilon of a mechanism; infinite where it is infinite, with the reason.
+
+    Args:
+        mechanism: any mechanism, also one of your own: its box alone decides.
+        averaging: how histories move; with "probability" averages are not public.
+
+    Raises:
+        ValueError: the promise does not exist for this combination.
+
+    Example:
+        >>> from turnout.algorithm.mechanisms.clamp import Clamp
+        >>> print(certificate(Clamp(epsilon=1.0)))
+        pure epsilon 1 per report, against anyone who sees every report, and chooses the signals
+          (the box [0.2689, 0.7311])
+    """
+    check_public_average(mechanism, averaging or Averaging())
+    if isinstance(mechanism, Memoized):
+        return Certificate(
+            mechanism.epsilon, "lifetime", _EVERYONE, "one release at joining; reports hold nothing else"
+        )
+    if isinstance(mechanism, Classical):
+        return Certificate(math.inf, "report", _EVERYONE, "the probability is the intent itself")
+    if isinstance(mechanism, PaperCoin):
+        return Certificate(math.inf, "report", _EVERYONE, 'the coin never hides a "no": at intent 1 it cannot happen')
+    if mechanism.needs_public_average:
+        centers = np.concatenate([[1e-9, 1.0 - 1e-9], np.linspace(0.0, 1.0, 2001)])
+        low, high = mechanism.box(Public(average=centers))
+        observer = "one who sees every report, and so knows the average"
+        return Certificate(box_epsilon(low, high), "report", observer, "the widest box around the public average")
+    low, high = mechanism.box(Public(average=np.float64(0.5)))
+    widest = f"the box [{float(np.min(low)):.4g}, {float(np.max(high)):.4g}]"
+    return Certificate(box_epsilon(low, high), "report", _EVERYONE, widest)
+
+
+def box_epsilon(low: object, high: object) -> float:
+    """Pure epsilon of a report whose probability lies in a box, rounded upwards; the largest of several boxes.
+
+    max(ln(high / low), ln((1 - low) / (1 - high))).
+
+    Example:
+        >>> round(box_epsilon(0.25, 0.75), 6), box_epsilon(0.0, 0.5)
+        (1.098612, inf)
+    """
+    low, high = np.asarray(low, dtype=np.float64), np.asarray(high, dtype=np.float64)
+    with np.errstate(divide="ignore"):
+        worst = float(np.max(np.maximum(np.log(high / low), np.log((1.0 - low) / (1.0 - high)))))
+    return worst if math.isinf(worst) else max(0.0, worst) * (1.0 + 4e-16) + 1e-15
+
+
+def check_public_average(mechanism: Mechanism, averaging: Averaging) -> None:
+    """Refuse a box that follows the average where the average is not public."""
+    if mechanism.needs_public_average and averaging.by == "probability":
+        raise invalid(
+            f"{mechanism.kind} with averaging by 'probability'",
+            "left alone: its box follows the average, which is then private, so that the box itself gives it away",
+            "both",
+            "use averaging by 'bit' (for an observer of every report), or the clamp mechanism (for a sum-only one)",
+        )

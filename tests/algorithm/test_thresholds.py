@@ -1,0 +1,92 @@
+"""The bound holds for the integers that a real coin compares, exactly; floats do not keep it."""
+
+import math
+from decimal import Decimal, getcontext
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from turnout import ClientState, PolynomialCosts, SystemCoins, client_step
+from turnout.algorithm.mechanism import Public
+from turnout.algorithm.mechanisms import Clamp, Memoized, RandomizedResponse, TrackingClamp
+from turnout.algorithm.thresholds import WORDS, growth, holds, widest_box
+
+EPSILONS = [0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 7.5, 10.0]
+
+
+def exactly(low, high, epsilon):
+    """Both inequalities, in arithmetic of our own: 80 digits, and e^epsilon bounded from below."""
+    getcontext().prec = 80
+    factor = Fraction(Decimal(epsilon).exp() * (1 - Decimal(10) ** -70))
+    return high <= factor * low and WORDS - low <= factor * (WORDS - high)
+
+
+@pytest.mark.parametrize("epsilon", EPSILONS)
+@pytest.mark.parametrize("center", [0.5, 0.1, 0.9, 1e-4, 0.3])
+def test_the_box_keeps_its_promise_and_is_the_widest(epsilon, center):
+    low, high = (round(bound * WORDS) for bound in widest_box(epsilon, center))
+    assert exactly(low, high, epsilon)
+    wider = low - max(2, low // 10**12), high + max(2, high // 10**12)
+    assert not exactly(*wider, epsilon)
+    assert low <= center * WORDS <= high
+    if center == 0.5:
+        getcontext().prec = 80
+        exact = -(-WORDS // Fraction(1 + Decimal(epsilon).exp()))
+        assert low - math.ceil(exact) in (0, 1)
+        assert low + high == WORDS
+
+
+def test_floats_break_it():
+    """A rounded 1 / (1 + e^epsilon) is too small at some epsilon: the sabotaged twin of the exact threshold."""
+    broken = []
+    for epsilon in (0.1, 0.5, 1.0, 3.0, 4.0):
+        low = 1.0 / (1.0 + math.exp(epsilon))
+        threshold = math.ceil(low * WORDS)
+        if not exactly(threshold, WORDS - threshold, epsilon) or not exactly(
+            int(low * WORDS), WORDS - int(low * WORDS), epsilon
+        ):
+            broken.append(epsilon)
+    assert len(broken) >= 3
+    assert all(holds(*(round(bound * WORDS) for bound in widest_box(epsilon)), epsilon) for epsilon in broken)
+
+
+@pytest.mark.parametrize("epsilon", EPSILONS)
+@pytest.mark.parametrize("make", [RandomizedResponse, Clamp, TrackingClamp], ids=lambda make: make.kind)
+def test_every_probability_compares_as_integers_inside_the_bound(epsilon, make):
+    """Thresholds are ceil(probability 2^53); any two of them, for the same average, keep the bound."""
+    mechanism = make(epsilon)
+    intents = np.array([0.0, 1e-9, 0.3, 0.5, 0.7, 1.0, np.nan, np.inf, -np.inf, -3.0])
+    for average in (1e-9, 0.01, 0.1, 0.5, 0.77, 0.99, 1.0):
+        public = Public(average=np.full(len(intents), average))
+        thresholds = [math.ceil(Fraction(float(chance)) * WORDS) for chance in mechanism.probability(intents, public)]
+        low, high = min(thresholds), max(thresholds)
+        assert exactly(low, high, epsilon)
+
+
+@pytest.mark.parametrize("epsilon", EPSILONS)
+def test_the_release_of_memoized_is_exact_too(epsilon):
+    mechanism = Memoized(epsilon, price=1.0)
+    each, others = mechanism.words_of_another_level(), len(mechanism.levels) - 1
+    nearest = WORDS - others * each
+    assert nearest <= growth(epsilon) * each  # the only ratio there is
+    words = np.array([0, each - 1, each, others * each - 1, others * each, WORDS - 1])
+    costs = PolynomialCosts(np.full((6, 1), 1.0 / (2 * mechanism.levels[0])), (2,))  # all want the lowest level
+    levels = mechanism.enrol(costs, words / WORDS).inverse_slope(1.0)
+    expected = [mechanism.levels[place] for place in (1, 1, 2 % (others + 1), others, 0, 0)]
+    np.testing.assert_allclose(levels, expected)
+
+
+def test_a_real_client_reports_whatever_happens():
+    costs = PolynomialCosts([[1.0]], (2,))
+    for signal in (np.nan, np.inf, -np.inf, -1.0, 0.0, 1e308):
+        _, came = client_step(costs, Clamp(1.0), ClientState(np.ones(1), 2.0), signal, SystemCoins().uniform([0], 0))
+        assert came.dtype == bool
+
+
+@pytest.mark.parametrize("bad", [0.0, -1.0, np.nan, np.inf, 31.0])
+def test_bad_epsilon(bad):
+    with pytest.raises(ValueError, match="above 0 and at most 30"):
+        widest_box(bad)
+    with pytest.raises(ValueError, match="center must be"):
+        widest_box(1.0, 0.0)

@@ -1,0 +1,102 @@
+"""A certificate is never below what brute force finds, and equals it where we say so."""
+
+import math
+
+import numpy as np
+import pytest
+
+from conformance.populations import AverageBox
+from turnout import Averaging, Classical, ClientState, PaperCoin, PolynomialCosts, client_step
+from turnout.algorithm.mechanism import Public
+from turnout.algorithm.mechanisms import CappedCoin, Clamp, Memoized, RandomizedResponse, TrackingClamp
+from turnout.privacy.certificate import box_epsilon, certificate
+from turnout.privacy.lemma import lemma_epsilon
+
+GRID = np.concatenate([[0.0, 1e-12, 1e-6, 1.0 - 1e-6, 1.0, np.nan], np.linspace(0, 1, 101)])
+AVERAGES = np.concatenate([[1e-9, 0.001, 0.999, 1.0], np.linspace(0.01, 0.99, 99)])
+
+
+def brute_force(mechanism):
+    """The largest log ratio of a report's probability over pairs of intents, for the same public average."""
+    worst = 0.0
+    for average in AVERAGES:
+        yes = mechanism.probability(GRID, Public(average=np.full(len(GRID), average), signal=1.0))
+        with np.errstate(divide="ignore"):
+            for report in (np.log(yes), np.log1p(-yes)):
+                worst = max(worst, float(np.max(report) - np.min(report)))
+    return worst
+
+
+@pytest.mark.parametrize(
+    "mechanism",
+    [
+        *(
+            made(epsilon)
+            for made in (RandomizedResponse, Clamp, TrackingClamp)
+            for epsilon in (0.1, 0.5, 1.0, 2.0, 4.0)
+        ),
+        Clamp(1.0, 0.1),
+        Clamp(1.0, 1e-4),
+        Clamp(3.0, 0.9),
+        CappedCoin(1.0, 0.5),
+        CappedCoin(3.5, 0.9),
+        AverageBox(0.3, np.float64(0.01)),
+    ],
+    ids=repr,
+)
+def test_certified_is_the_supremum(mechanism):
+    found, promised = brute_force(mechanism), certificate(mechanism).epsilon
+    if isinstance(mechanism, AverageBox):  # someone's own mechanism that says nothing about averages
+        return
+    assert promised >= found
+    assert promised == pytest.approx(found, abs=1e-9)
+    if hasattr(mechanism, "epsilon"):
+        assert found <= mechanism.epsilon
+        assert promised == pytest.approx(mechanism.epsilon, abs=2e-9)
+
+
+@pytest.mark.parametrize("mechanism", [RandomizedResponse(1.0), Clamp(1.0, 0.2), CappedCoin(1.0, 0.7)], ids=repr)
+def test_any_two_costs_and_any_signals(mechanism):
+    """Through the whole decision: two costs, the same public history, hostile signals."""
+    generator = np.random.default_rng(0)
+    bound = certificate(mechanism).epsilon
+    only = Averaging(remember=1, by="probability")
+    for signal in (0.0, 1e-9, 0.3, 1.0, 10.0, 1e9, np.inf, np.nan, -5.0):
+        costs = PolynomialCosts(np.exp(generator.normal(0, 5, (400, 2))), (1, 3))
+        chances, _ = client_step(
+            costs, mechanism, ClientState(np.full(400, 3.0), 10.0), signal, np.zeros(400), averaging=only
+        )
+        yes = chances.participations
+        for report in (np.log(yes), np.log1p(-yes)):
+            assert report.max() - report.min() <= bound
+
+
+def test_infinite_with_a_reason():
+    for mechanism, why in ((Classical(), "the intent itself"), (PaperCoin(1.0), 'never hides a "no"')):
+        found = certificate(mechanism)
+        assert math.isinf(found.epsilon)
+        assert why in str(found)
+    assert math.isinf(brute_force(PaperCoin(1.0)))
+    assert box_epsilon(0.5, 1.0) == math.inf
+
+
+def test_a_lifetime():
+    found = certificate(Memoized(4.0, 10.0))
+    assert (found.epsilon, found.per) == (4.0, "lifetime")
+
+
+def test_the_lemmas_counterexample():
+    """beta = 1, intent 0.05 against 0.9: the Lemma says 0.252, the truth is 2.251."""
+    coin = 0.5 * math.exp(-1.0)
+    assert lemma_epsilon(0.05, coin) == pytest.approx(0.252, abs=0.001)
+    yes = PaperCoin(1.0).probability(np.array([0.05, 0.9]), Public())
+    exact = max(abs(math.log(yes[1] / yes[0])), abs(math.log((1 - yes[0]) / (1 - yes[1]))))
+    assert exact == pytest.approx(2.251, abs=0.001)
+
+
+def test_a_combination_without_a_guarantee_is_refused():
+    with pytest.raises(ValueError, match="which is then private"):
+        certificate(TrackingClamp(1.0), Averaging(by="probability"))
+    # what would go wrong: the box itself tells centres apart
+    low, high = TrackingClamp(1.0).box(Public(average=np.array([0.05, 0.95])))
+    assert box_epsilon(low.min(), high.max()) > 3

@@ -29,6 +29,7 @@ ITEMS = {
     "Eq. (9)": "the coin",
     "Eq. (10)": "the report",
     "Lemma IV.1": "the privacy error of a report",
+    "Theorem IV.2": "the combined privacy error",
     "Theorem IV.3": "the mean privacy error",
     "Eq. (11)": "the cost functions of the experiments",
     "Section V": "the experiments' claims",

@@ -72,7 +72,7 @@ GOLDEN_SIGNAL = [4.0, 3.0, 2.5, 2.0, 1.5, 1.0, 2.0, 2.5]
 def test_a_real_client_is_a_population_of_one(seed, signal, by, remember):
     generator = np.random.default_rng(seed)
     costs = PolynomialCosts(generator.uniform(0.1, 5, (6, 2)), (1, 3))
-    mechanism, averaging = PaperCoin(generator.uniform(0.5, 4, 6)), Averaging(remember, by)
+    mechanism, averaging = PaperCoin(generator.uniform(1, 4, 6)), Averaging(remember, by)
     weights = generator.integers(1, 5, 6)
     state = ClientState(generator.uniform(0, 3, 6), generator.uniform(3, 9, 6))
     uniform = generator.random(6)

@@ -68,6 +68,17 @@ def test_settings_file_and_options(tmp_path):
     assert chargers.returncode == 0, chargers.stderr
 
 
+def test_certified_mechanisms_and_any_setting():
+    done = turnout("simulate", "--epsilon", 1, "--set", "mechanism.center=0.45", "--rounds", 50, "--json")
+    facts = json.loads(done.stdout)
+    assert facts["mechanism"] == {"kind": "clamp", "epsilon": 1.0, "center": 0.45}
+    assert facts["privacy"].startswith("pure epsilon 1 per report, against anyone who sees every report")
+    start = turnout(
+        "simulate", "--set", "start.average=0.5", "--set", "controller.kind=self-tuning", "--rounds", 5, "--json"
+    )
+    assert json.loads(start.stdout)["controller"]["kind"] == "self-tuning"
+
+
 def test_optimum(tmp_path):
     done = turnout("optimum", "--clients", 400, "--capacity", 100, "-o", "best.csv", cwd=tmp_path)
     assert "400 clients, capacity 100" in done.stdout
@@ -118,6 +129,10 @@ BAD = [
     ("simulate --clients 1201", "multiple of 4"),
     ("simulate --population clients.csv --clients 8", "--clients must be left out"),
     ("simulate --population flat.csv", "capacity is missing"),
+    ("simulate --set nonsense", "--set must be of the form name=value"),
+    ("simulate --set rounds.x=1 --rounds 5", "rounds.x must be within a table"),
+    ("simulate --epsilon 0.5 --mechanism paper-coin", "mechanism.beta is missing"),
+    ("simulate --epsilon 40", "above 0 and at most 30"),
     ("simulate typo.toml", "capacty is not a known setting"),
     ("optimum typo.toml", "did you mean 'capacity'?"),
     ("simulate nested.toml", "mechanism.betta is not a known setting"),

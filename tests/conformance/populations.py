@@ -56,7 +56,7 @@ def mechanisms(clients):
     return {
         "classical": Classical(),
         "paper-coin": PaperCoin(3.5),
-        "paper-coin by client": PaperCoin(np.linspace(0.9, 4.0, clients)),
+        "paper-coin by client": PaperCoin(np.linspace(1.0, 4.0, clients)),
         "average-box": AverageBox(0.5, np.full(clients, 0.01)),
         "capped-coin": CappedCoin(1.0, 0.8),
         "randomized-response": RandomizedResponse(1.5),

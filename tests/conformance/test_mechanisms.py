@@ -20,7 +20,7 @@ from turnout.settings import Table
 ENTRIES = [
     Classical(),
     PaperCoin(3.5),
-    PaperCoin(np.array([3.5, 1.0, 0.2])),
+    PaperCoin(np.array([3.5, 1.0, 2.2])),
     CappedCoin(1.0, 0.8),
     RandomizedResponse(0.5),
     Clamp(1.0),

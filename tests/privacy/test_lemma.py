@@ -1,7 +1,8 @@
 import numpy as np
 import pytest
 
-from turnout.privacy.lemma import lemma_epsilon, network_epsilon
+from turnout import PaperCoin
+from turnout.privacy.lemma import combined_epsilon, lemma_epsilon, network_epsilon
 
 
 def test_the_papers_formula():
@@ -18,6 +19,17 @@ def test_it_is_the_deniability_of_a_yes():
     intent, coin = 0.3, 0.1
     wanted_not = (1 - intent) * coin / (intent + (1 - intent) * coin)
     assert lemma_epsilon(intent, coin) == pytest.approx(-np.log(wanted_not))
+
+
+def test_the_sum_over_clients():
+    """Paper: Theorem IV.2."""
+    assert combined_epsilon(np.array([0.2, 0.3]), 0.1) == pytest.approx(sum(lemma_epsilon(np.array([0.2, 0.3]), 0.1)))
+    assert combined_epsilon(np.array([0.2, 1.0]), 0.1) == np.inf
+
+
+def test_a_beta_below_one_is_warned_of():
+    with pytest.warns(UserWarning, match="beta below 1 makes the coin smaller again: 0.1 brings 0.045"):
+        PaperCoin(0.1)
 
 
 def test_saturated_clients_are_counted_not_averaged():

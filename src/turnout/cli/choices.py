@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tomllib
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,7 +19,44 @@ PopulationSeed = Annotated[int | None, typer.Option(help="Seed of a population t
 Capacity = Annotated[
     float | None, typer.Option(help="What the server needs in each round.", show_default="half of the clients")
 ]
+MechanismChoice = Annotated[
+    str | None,
+    typer.Option(
+        help="classical, paper-coin, capped-coin, randomized-response, clamp, tracking-clamp or memoized.",
+        show_default="classical",
+    ),
+]
+Epsilon = Annotated[
+    float | None,
+    typer.Option(help="Per report, of a certified mechanism; clamp, unless another is named.", show_default=False),
+]
+ControllerChoice = Annotated[
+    str | None, typer.Option(help="integral (the paper's), or self-tuning.", show_default=False)
+]
+Changes = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set", help="Any setting by its name, such as mechanism.center=0.1; repeatable.", show_default=False
+    ),
+]
+Resume = Annotated[
+    Path | None, typer.Option("--continue", help="Continue this saved run by --rounds.", show_default=False)
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
+
+
+def read_changes(changes: list[str]) -> dict[str, Any]:
+    """`name=value` options as names and values; a value is read as in a settings file, or else as text."""
+    found: dict[str, Any] = {}
+    for change in changes:
+        name, equals, text = change.partition("=")
+        if not equals or not name.strip():
+            raise invalid("--set", "of the form name=value", f"{change!r}", "write --set mechanism.center=0.1")
+        try:
+            found[name.strip()] = tomllib.loads(f"value = {text}")["value"]
+        except tomllib.TOMLDecodeError:
+            found[name.strip()] = text
+    return found
 
 
 def put(values: dict[str, Any], name: str, value: Any) -> None:
@@ -28,6 +66,8 @@ def put(values: dict[str, Any], name: str, value: Any) -> None:
     *tables, key = name.split(".")
     for table in tables:
         values = values.setdefault(table, {})
+        if not isinstance(values, dict):
+            raise invalid(name, "within a table", f"{table} = {values!r}", "correct the name or the settings")
     values[key] = value
 
 

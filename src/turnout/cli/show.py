@@ -47,10 +47,22 @@ def summary(trajectory: Trajectory) -> dict[str, Any]:
         "signal": float(trajectory.signal[-1]),
         "cost": None if trajectory.cost is None else float(trajectory.cost[-1]),
         "mechanism": _plain(trajectory.provenance["mechanism"]),
+        "privacy": privacy(trajectory.provenance["mechanism"]),
         "controller": trajectory.provenance["controller"],
         "seed": trajectory.provenance["seed"],
         "engine": trajectory.provenance["engine_reason"],
     }
+
+
+def privacy(mechanism: dict[str, Any]) -> str:
+    """What a run's mechanism promises, in words; a mechanism from outside this package promises nothing here."""
+    from turnout.algorithm.mechanisms import MECHANISMS, mechanism_from_settings
+    from turnout.privacy.certificate import certificate
+    from turnout.settings import Table
+
+    if mechanism["kind"] not in MECHANISMS:
+        return "unknown: not one of turnout's mechanisms"
+    return str(certificate(mechanism_from_settings(Table(mechanism, "mechanism"))))
 
 
 def print_summary(trajectory: Trajectory, facts: dict[str, Any]) -> None:
@@ -64,6 +76,7 @@ def print_summary(trajectory: Trajectory, facts: dict[str, Any]) -> None:
     table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
     table.add_row("run", f"{facts['rounds']:,} rounds of {facts['clients']:,} clients, seed {facts['seed']}")
     table.add_row("mechanism", words(facts["mechanism"]))
+    table.add_row("privacy", facts["privacy"])
     table.add_row("controller", words(facts["controller"]))
     spread = (
         f"{facts['turnout_mean']:.1f} ± {facts['turnout_spread']:.1f} over the last {facts['turnout_rounds']} rounds"

@@ -22,11 +22,10 @@ def simulate(
     clients: choices.Clients = None,
     population_seed: choices.PopulationSeed = None,
     capacity: choices.Capacity = None,
-    mechanism: Annotated[str | None, typer.Option(help="classical, or paper-coin.", show_default="classical")] = None,
+    mechanism: choices.MechanismChoice = None,
+    epsilon: choices.Epsilon = None,
     beta: Annotated[float | None, typer.Option(help="The paper coin's parameter.", show_default=False)] = None,
-    controller: Annotated[
-        str | None, typer.Option(help="integral (the paper's), or self-tuning.", show_default=False)
-    ] = None,
+    controller: choices.ControllerChoice = None,
     gain: Annotated[float | None, typer.Option(help="How fast the signal moves.", show_default="9 / clients")] = None,
     initial: Annotated[float | None, typer.Option(help="The first signal.", show_default="0.35")] = None,
     rounds: Annotated[int | None, typer.Option(help="How many rounds.", show_default="10000")] = None,
@@ -34,9 +33,8 @@ def simulate(
     engine: Annotated[str | None, typer.Option(help="auto, numpy or numba.", show_default="auto")] = None,
     threads: Annotated[int | None, typer.Option(help="At most so many threads.", show_default="all cores")] = None,
     every: Annotated[int | None, typer.Option(help="Record the cost every so many rounds.", show_default="100")] = None,
-    resume: Annotated[
-        Path | None, typer.Option("--continue", help="Continue this saved run by --rounds.", show_default=False)
-    ] = None,
+    changes: choices.Changes = None,
+    resume: choices.Resume = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Save the run to this .npz file.", show_default=False)
     ] = None,
@@ -54,14 +52,15 @@ def simulate(
         check_writable(output)
     if resume is not None:
         others = (settings, population, clients, population_seed, capacity, mechanism, beta, controller, gain, initial)
-        run = _continued(resume, rounds, engine, (*others, seed, every))
+        run = _continued(resume, rounds, engine, (*others, epsilon, seed, every, changes))
     else:
         values = read_toml(settings) if settings else {}
         choices.choose_population(values, population, clients, population_seed, capacity)
-        if mechanism is not None or beta is not None:
-            values["mechanism"] = {"kind": mechanism or "paper-coin"}
-        given: dict[str, Any] = {"mechanism.beta": beta, "controller.kind": controller, "controller.gain": gain}
-        given |= {"controller.initial": initial, "rounds": rounds, "seed": seed, "engine": engine, "keep.every": every}
+        if {mechanism, epsilon, beta} != {None}:
+            values["mechanism"] = {"kind": mechanism or ("clamp" if beta is None else "paper-coin")}
+        given: dict[str, Any] = {"mechanism.beta": beta, "mechanism.epsilon": epsilon, "controller.kind": controller}
+        given |= {"controller.gain": gain, "controller.initial": initial, "rounds": rounds, "seed": seed}
+        given |= {"engine": engine, "keep.every": every} | choices.read_changes(changes or [])
         for name, value in given.items():
             choices.put(values, name, value)
         run = run_from_settings(Table(_with_defaults(values)))

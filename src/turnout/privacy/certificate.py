@@ -14,7 +14,7 @@ from turnout.algorithm.mechanisms.memoized import Memoized
 from turnout.algorithm.mechanisms.paper_coin import PaperCoin
 from turnout.errors import invalid
 
-_EVERYONE = "anyone who sees every report, and chooses the signals"
+_EVERYONE = "anyone who sees every report and picks the signals"
 
 
 @dataclass(frozen=True)
@@ -52,8 +52,7 @@ def certificate(mechanism: Mechanism, averaging: Averaging | None = None) -> Cer
     Example:
         >>> from turnout.algorithm.mechanisms.clamp import Clamp
         >>> print(certificate(Clamp(epsilon=1.0)))
-        pure epsilon 1 per report, against anyone who sees every report, and chooses the signals
-          (the box [0.2689, 0.7311])
+        pure epsilon 1 per report, against anyone who sees every report and picks the signals (the box [0.2689, 0.7311])
     """
     check_public_average(mechanism, averaging or Averaging())
     if isinstance(mechanism, Memoized):
@@ -63,7 +62,7 @@ def certificate(mechanism: Mechanism, averaging: Averaging | None = None) -> Cer
     if isinstance(mechanism, Classical):
         return Certificate(math.inf, "report", _EVERYONE, "the probability is the intent itself")
     if isinstance(mechanism, PaperCoin):
-        return Certificate(math.inf, "report", _EVERYONE, 'the coin never hides a "no": at intent 1 it cannot happen')
+        return Certificate(math.inf, "report", _EVERYONE, 'at intent 1 a "no" cannot happen')
     if mechanism.needs_public_average:
         centers = np.concatenate([[1e-9, 1.0 - 1e-9], np.linspace(0.0, 1.0, 2001)])
         low, high = mechanism.box(Public(average=centers))

@@ -31,6 +31,21 @@ def lemma_epsilon(intent: Any, coin: Any) -> Array:
         return np.asarray(np.log((coin + (1.0 - coin) * intent) / ((1.0 - intent) * coin)))
 
 
+def combined_epsilon(intent: Any, coin: Any) -> float:
+    """The paper's sequential combination: the sum over clients of one round's values; infinite if one is.
+
+    Different clients' data are different data: for a change in one client's cost the largest value counts, not the
+    sum. Kept as the paper's number, not as a promise.
+
+    Paper: Theorem IV.2.
+
+    Example:
+        >>> round(combined_epsilon(np.array([0.05, 0.05]), coin=0.184), 3)
+        0.503
+    """
+    return float(np.sum(lemma_epsilon(intent, coin)))
+
+
 def network_epsilon(intent: Any, coin: Any) -> tuple[float, int]:
     """The paper's mean over the network, taken over clients whose value is finite; and how many are not.
 

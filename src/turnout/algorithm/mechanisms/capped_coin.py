@@ -17,7 +17,7 @@ from turnout.errors import invalid
 class CappedCoin(Mechanism):
     """P(X=1) = p + (1 - p) min(intent, cap) with p = (beta / 2) exp(-beta).
 
-    Pure epsilon per report of its box [p, p + (1 - p) cap] (docs/proofs/boxes.md); p is at most 0.184, so that
+    Pure epsilon per report of its box [p, p + (1 - p) cap] (docs/proofs/capped-coin.md); p is at most 0.184, so that
     no cap brings it below 1.49 without giving up most of the intent.
 
     Args:

@@ -13,7 +13,7 @@ from turnout.algorithm.thresholds import widest_box
 class Clamp(Mechanism):
     """P(X=1) = the intent, clipped to the widest legal box around a centre.
 
-    Pure epsilon per report, for any two costs and any signals (docs/proofs/boxes.md). In the long run
+    Pure epsilon per report, for any two costs and any signals (docs/proofs/clamp.md). In the long run
     the averages solve the problem with x in the box: no mechanism with that box can do better.
 
     Args:

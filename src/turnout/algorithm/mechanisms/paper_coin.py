@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from typing import Any
 
@@ -51,6 +52,12 @@ class PaperCoin(Mechanism):
         if not np.all(good):
             got = str(beta) if beta.ndim == 0 else f"{beta[np.argmin(good)]} for client {int(np.argmin(good))}"
             raise invalid("beta", "above 0 and finite", got, "the paper uses 3.5, 2.5, 1.5 and 1")
+        if np.any(beta < 1.0):
+            warnings.warn(
+                f"beta below 1 makes the coin smaller again: {beta.min():g} brings {coin_probability(beta.min()):.3f}, "
+                "1 brings 0.184; use a beta from 1 up",
+                stacklevel=3,
+            )
         object.__setattr__(self, "beta", float(beta) if beta.ndim == 0 else beta)
 
     def parameters(self) -> tuple[Any, ...]:

@@ -13,7 +13,7 @@ from turnout.algorithm.thresholds import widest_box
 class RandomizedResponse(Mechanism):
     """P(X=1) = low + (high - low) intent, with low = 1 / (1 + e^epsilon) and high = 1 - low.
 
-    Pure epsilon per report, for any two costs and any signals (docs/proofs/boxes.md). `Clamp` has the
+    Pure epsilon per report, for any two costs and any signals (docs/proofs/randomized-response.md). `Clamp` has the
     same promise and costs less.
 
     Args:

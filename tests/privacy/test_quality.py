@@ -16,6 +16,8 @@ from turnout import (
     simulate,
 )
 from turnout.algorithm.mechanisms import Clamp, Memoized, RandomizedResponse, TrackingClamp
+from turnout.algorithm.thresholds import widest_box
+from turnout.privacy.accounting import total_epsilon
 
 PROBLEMS = [paper_population(seed).problem(600) for seed in range(5)]
 TABLE = {0.5: (56.2, 44.6), 1.0: (29.8, 17.9), 2.0: (7.6, 4.3), 3.0: (2.1, 1.5), 4.0: (0.63, 0.56)}
@@ -64,6 +66,10 @@ def test_one_in_ten_thousand():
     start = Prior(1e-4, 50_000)  # worth several participations, or one would change everything
     run = simulate(problem, Clamp(1.0, center=1e-4), SelfTuningController(1e-3), 400, start=start)
     assert run.last(300).mean() == pytest.approx(100, abs=3)
+    real = total_epsilon(*widest_box(1.0, 1e-4), 10_000, 1e-6)  # the box as it is: a "yes" is rare, and so is its loss
+    symmetric = total_epsilon(*widest_box(1.0), 10_000, 1e-6)  # the formula that looks at epsilon alone
+    assert real.epsilon == pytest.approx(9.90, abs=0.05)
+    assert symmetric.epsilon == pytest.approx(5038, abs=5)
 
 
 def test_moving_by_the_probability_costs_nothing():

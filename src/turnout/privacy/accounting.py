@@ -1,0 +1,307 @@
+"""What many reports give away together, to one that sees every report and chooses the signals as it goes.
+
+Nothing here looks at a cost: an account follows from the public box [low, high] that the probability of a
+"yes" never leaves. Every number is an upper bound and is rounded upwards. The theorems are in
+docs/proofs/accounting.md. Rounds that differ by plan: `plan_account`; chosen on the way: `filter`; a view of
+the sum alone: `sum_only`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from turnout.errors import invalid
+from turnout.problem.costs import Array
+
+UNIT = float(np.finfo(np.float64).eps)
+"""Twice the largest relative error of one rounded operation."""
+
+SMALLEST_LOW = 1e-100
+"""Below it the walk would overflow; the sum of the reports' own epsilons is given instead."""
+
+EVERY_REPORT = "one that sees every report"
+
+
+@dataclass(frozen=True)
+class Account:
+    """A total over all reports: what, against whom, and how it was found.
+
+    Attributes:
+        epsilon: the total, an upper bound, rounded upwards.
+        delta: the chance left over, for which the total does not speak.
+        rounds: how many reports it covers.
+        against: who looks on.
+        how: the method.
+
+    Example:
+        >>> Account(591.0, 1e-6, 1000, EVERY_REPORT, "exact binomial")
+        total epsilon 591.0 at delta 1e-06 over 1,000 reports, against one that sees every report (exact binomial)
+    """
+
+    epsilon: float
+    delta: float
+    rounds: int
+    against: str
+    how: str
+
+    def __repr__(self) -> str:
+        return (
+            f"total epsilon {shown(self.epsilon)} at delta {self.delta:.3g} over {self.rounds:,} "
+            f"report{'' if self.rounds == 1 else 's'}, against {self.against} ({self.how})"
+        )
+
+
+def shown(value: float) -> str:
+    """A bound with four significant digits or one decimal, rounded upwards, so that the text is a bound too.
+
+    Example:
+        >>> shown(0.12341), shown(19.333), shown(12345.21), shown(591.0), shown(math.inf)
+        ('0.1235', '19.34', '12345.3', '591.0', 'inf')
+    """
+    if not math.isfinite(value) or value <= 0.0:
+        return str(value)
+    digits = max(1, 3 - math.floor(math.log10(value)))
+    scaled = value * 10.0**digits
+    whole = round(scaled) if abs(scaled - round(scaled)) <= 1e-9 * scaled else math.ceil(scaled)
+    return f"{whole / 10.0**digits:.{digits}f}"
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two distributions that dominate one report, whichever way round the two costs are.
+
+    With chance `blank` a report says nothing; else it is a randomized response that is right with chance
+    `right` and wrong with chance `wrong` (right + wrong + blank = 1).
+
+    Attributes:
+        right: the mass of loss +loss, min(low, 1 - high) + (high - low).
+        wrong: the mass of loss -loss, min(low, 1 - high).
+        blank: the mass of loss 0, |1 - low - high|; 0 for a symmetric box.
+        loss: ln(right / wrong), rounded upwards: the epsilon per report.
+    """
+
+    right: float
+    wrong: float
+    blank: float
+    loss: float
+
+
+def report_epsilon(low: float, high: float) -> float:
+    """Pure epsilon per report: max(ln(high / low), ln((1 - low) / (1 - high))), rounded upwards.
+
+    It holds for any two costs and any signal, against one that sees the report.
+
+    Args:
+        low: the least probability of a "yes".
+        high: the greatest.
+
+    Raises:
+        ValueError: not 0 <= low <= high <= 1.
+
+    Example:
+        >>> round(report_epsilon(0.1, 0.2), 6), report_epsilon(0.0, 0.5)
+        (0.693147, inf)
+    """
+    check_box(low, high)
+    return max(_log_ratio(high, low, high - low), _log_ratio(1.0 - low, 1.0 - high, high - low))
+
+
+def dominating_pair(low: float, high: float) -> Pair:
+    """The pair that dominates both directions of one report from the box [low, high].
+
+    For a box below the middle (low + high <= 1) a "yes" tells more than a "no". The greater of the two
+    directions' profiles is the profile of a randomized response with ratio high / low that stays blank with
+    chance 1 - low - high. A box above the middle is its mirror image.
+
+    Raises:
+        ValueError: not 0 < low <= high < 1.
+
+    Example:
+        >>> dominating_pair(0.1, 0.3).blank
+        0.6
+    """
+    check_box(low, high)
+    blank = math.fsum((1.0, -low, -high))  # rounded once, so that its sign is exact
+    wrong, right = (low, high) if blank >= 0.0 else (1.0 - high, 1.0 - low)
+    if wrong <= 0.0:
+        raise invalid("box", "inside (0, 1)", (low, high), "a certain report has no finite epsilon: narrow the box")
+    return Pair(right, wrong, abs(blank), report_epsilon(low, high))
+
+
+def total_delta(low: float, high: float, rounds: int, epsilon: float) -> Account:
+    """The delta at a total epsilon over equal rounds, against one that sees every report.
+
+    delta = sum over d of P(D = d) [1 - e^(epsilon - d loss)]+ where D is the number of right less the number of
+    wrong answers of the dominating pair. In a symmetric box this is the exact binomial formula; elsewhere a bound
+    for signals that mix the two directions.
+
+    Args:
+        low: the least probability of a "yes", the same in every round.
+        high: the greatest.
+        rounds: how many reports.
+        epsilon: the total to ask about, at least 0.
+
+    Example:
+        >>> total_delta(0.25, 0.75, rounds=1, epsilon=0.0)
+        total epsilon 0.0 at delta 0.5 over 1 report, against one that sees every report (exact binomial)
+    """
+    check_rounds(rounds)
+    if not epsilon >= 0.0:
+        raise invalid("epsilon", "a total of at least 0", epsilon, "give 0 or more")
+    if report_epsilon(low, high) * rounds <= epsilon:  # pure: also where both are infinite
+        return Account(epsilon, 0.0, rounds, EVERY_REPORT, "sum of the reports")
+    if min(low, 1.0 - high) < SMALLEST_LOW:
+        return Account(epsilon, 1.0, rounds, EVERY_REPORT, "no bound")
+    walk = Walk.of(dominating_pair(low, high), rounds)
+    return Account(epsilon, walk.delta(epsilon), rounds, EVERY_REPORT, _how(low, high))
+
+
+def total_epsilon(low: float, high: float, rounds: int, delta: float) -> Account:
+    """The total epsilon at delta over equal rounds, against one that sees every report and chooses the signals.
+
+    Args:
+        low: the least probability of a "yes", the same in every round.
+        high: the greatest.
+        rounds: how many reports, planned ahead.
+        delta: the chance left over; 0 asks for the pure total.
+
+    Raises:
+        ValueError: a box that is none, no round, or a delta outside [0, 1).
+
+    Example:
+        >>> account = total_epsilon(0.475, 0.525, rounds=1000, delta=1e-6)
+        >>> account
+        total epsilon 19.37 at delta 1e-06 over 1,000 reports, against one that sees every report (exact binomial)
+        >>> total_epsilon(0.1, 0.2718, rounds=20, delta=1e-6).epsilon > 14.10
+        True
+    """
+    check_rounds(rounds)
+    check_delta(delta)
+    pure = _up(report_epsilon(low, high) * rounds)
+    if delta == 0.0 or pure == 0.0 or not math.isfinite(pure) or min(low, 1.0 - high) < SMALLEST_LOW:
+        return Account(pure, delta, rounds, EVERY_REPORT, "sum of the reports")
+    walk = Walk.of(dominating_pair(low, high), rounds)
+    return Account(min(pure, least_epsilon(walk.delta, pure, delta)), delta, rounds, EVERY_REPORT, _how(low, high))
+
+
+@dataclass(frozen=True)
+class Walk:
+    """Right less wrong answers over equal rounds: the loss is `loss` times a lazy random walk.
+
+    Attributes:
+        mass: P(D = d) for d = 0 … rounds, shape (rounds + 1,); correct to `slack`.
+        loss: the step, rounded upwards.
+        slack: a bound on the relative error of each mass, and of the sums made of them.
+    """
+
+    mass: Array
+    loss: float
+    slack: float
+
+    @classmethod
+    def of(cls, pair: Pair, rounds: int) -> Walk:
+        """Exactly, by a recurrence whose terms are all positive.
+
+        The coefficients c_n of (wrong + blank x + right x^2)^K satisfy, because p y' = K p' y,
+        wrong (n+1) c_(n+1) = blank (K-n) c_n + right (2K-n+1) c_(n-1). For n < K nothing cancels, so every
+        c_n is right up to some 8 n roundings. The other half is its mirror: P(D = d) = e^(d loss) P(D = -d).
+        """
+        right, wrong, blank = pair.right, pair.wrong, pair.blank
+        before, now, exponent = 0.0, 1.0, 0
+        logarithm = np.full(rounds + 1, -np.inf)
+        logarithm[0] = 0.0
+        for n in range(rounds):
+            after = (blank * (rounds - n) * now + right * (2 * rounds - n + 1) * before) / (wrong * (n + 1))
+            before, now = now, after
+            if now > 1e130:
+                before, now, exponent = before * 2.0**-400, now * 2.0**-400, exponent + 400
+            if now > 0.0:
+                logarithm[n + 1] = math.log(now) + exponent * math.log(2.0)
+        steps = np.arange(rounds + 1)
+        ratio = math.log(right / wrong) if right > 2.0 * wrong else math.log1p((right - wrong) / wrong)
+        mass = np.exp(logarithm[::-1] + (rounds * math.log(wrong) + steps * ratio))
+        largest = rounds * (abs(math.log(wrong)) + ratio)
+        return cls(mass, pair.loss, UNIT * (16.0 * rounds + 8.0 * largest + 64.0))
+
+    def delta(self, epsilon: float) -> float:
+        """The hockey-stick divergence at a total epsilon, rounded upwards."""
+        first = max(0, math.floor(epsilon / self.loss) - 1)
+        losses = np.arange(first, len(self.mass)) * (self.loss * (1.0 + 4.0 * UNIT))
+        gain = -np.expm1(np.minimum(0.0, epsilon - losses))
+        return min(1.0, float(np.dot(self.mass[first:], gain)) * (1.0 + self.slack) + 1e-290)  # masses that underflow
+
+
+def least_epsilon(delta_of: Callable[[float], float], highest: float, delta: float) -> float:
+    """The least epsilon with delta_of(epsilon) <= delta, from above, by bisection; `highest` is known to do.
+
+    Example:
+        >>> round(least_epsilon(lambda epsilon: math.exp(-epsilon), 50.0, 1e-6), 6)
+        13.815511
+    """
+    if delta_of(0.0) <= delta:
+        return 0.0
+    below, above = 0.0, highest
+    for _ in range(200):
+        middle = 0.5 * (below + above)
+        if above - below <= 4.0 * UNIT * above:
+            break
+        if delta_of(middle) <= delta:
+            above = middle
+        else:
+            below = middle
+    return above
+
+
+def check_box(low: float, high: float) -> None:
+    """Refuses what is no box.
+
+    Example:
+        >>> check_box(0.2, 0.1)
+        Traceback (most recent call last):
+        ValueError: low and high must be 0 <= low <= high <= 1, got (0.2, 0.1): give the box of the mechanism
+    """
+    if not 0.0 <= low <= high <= 1.0:
+        raise invalid("low and high", "0 <= low <= high <= 1", (low, high), "give the box of the mechanism")
+
+
+def check_rounds(rounds: int) -> None:
+    """Refuses a count of reports below 1.
+
+    Example:
+        >>> check_rounds(1)
+    """
+    if rounds < 1 or rounds != int(rounds):
+        raise invalid("rounds", "a whole number of at least 1", rounds, "give the number of reports planned")
+
+
+def check_delta(delta: float) -> None:
+    """Refuses a delta outside [0, 1).
+
+    Example:
+        >>> check_delta(1e-6)
+    """
+    if not 0.0 <= delta < 1.0:
+        raise invalid("delta", "at least 0 and below 1", delta, "give a small chance, such as 1e-6")
+
+
+def _how(low: float, high: float) -> str:
+    return "exact binomial" if abs(low + high - 1.0) <= 4.0 * UNIT else "dominating pair, exact trinomial"
+
+
+def _up(value: float) -> float:
+    return math.nextafter(value * (1.0 + 2.0 * UNIT), math.inf) if value > 0.0 else 0.0
+
+
+def _log_ratio(above: float, below: float, difference: float) -> float:
+    """ln(above / below), rounded upwards; accurate also where the two are close."""
+    if difference <= 0.0:
+        return 0.0
+    if below <= 0.0:
+        return math.inf
+    close = above <= 2.0 * below
+    value = math.log1p(difference / below) if close else math.log(above / below)
+    return value * (1.0 + 16.0 * UNIT)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from turnout.version import __version__
 
 if TYPE_CHECKING:
-    from turnout.algorithm.client import Averaging, ClientState, client_step
+    from turnout.algorithm.client import Averaging, ClientState, Prior, client_step
     from turnout.algorithm.coins import SeededCoins, SystemCoins
     from turnout.algorithm.mechanisms.classical import Classical
     from turnout.algorithm.mechanisms.paper_coin import PaperCoin
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from turnout.problem.optimum import Optimum, optimum
     from turnout.problem.population import Population, paper_population, read_population
     from turnout.problem.problem import Problem
-    from turnout.simulation.crowd import Prior
     from turnout.simulation.keep import Keep
     from turnout.simulation.schedule import Schedule
     from turnout.simulation.simulate import replicate, simulate
@@ -47,7 +46,7 @@ _HOME = {
     "PaperCoin": "algorithm.mechanisms.paper_coin",
     "PolynomialCosts": "problem.costs",
     "Population": "problem.population",
-    "Prior": "simulation.crowd",
+    "Prior": "algorithm.client",
     "Problem": "problem.problem",
     "Schedule": "simulation.schedule",
     "SeededCoins": "algorithm.coins",

@@ -5,7 +5,9 @@ Every message names the thing, what is allowed, what came, and the remedy.
     ValueError            an argument is out of range
     TurnoutError          something failed at run time
     ├── FileProblem       a file is missing, truncated, of another kind, or cannot be written
-    └── MissingExtra      an optional library is not installed
+    ├── MissingExtra      an optional library is not installed
+    ├── BudgetSpent, LedgerRolledBack, InUse          a client's ledger (turnout.privacy.ledger, .journal)
+    └── RoundLost, RoundPassed, Conflict, Stopped, StoreRolledBack    a durable client (turnout.client)
     Interrupted           Ctrl-C (a KeyboardInterrupt that carries what was done so far)
 """
 

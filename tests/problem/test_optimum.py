@@ -20,6 +20,20 @@ def random_problem(seed: int, *, weighted: bool, linear: bool, share: float) -> 
     return Problem(costs, share * (clients if weights is None else int(weights.sum())), weights)
 
 
+def solve(problem, start, weights, scale):
+    """The smallest cost that SciPy finds."""
+    found = scipy.optimize.minimize(
+        lambda x: problem.cost(x) / scale,
+        np.clip(start, 0, 1),
+        jac=lambda x: problem.costs.slope(x) / scale,
+        bounds=[(0, 1)] * len(problem),
+        constraints={"type": "eq", "fun": lambda x: weights @ x - problem.capacity, "jac": lambda x: weights},
+        method="SLSQP",
+        options={"ftol": 1e-15, "maxiter": 2000},
+    )
+    return found.fun * scale
+
+
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("linear", [False, True])
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.9])
@@ -29,18 +43,12 @@ def test_agrees_with_an_independent_solver(weighted, linear, share):
         problem = random_problem(seed, weighted=weighted, linear=linear, share=share)
         best, n = optimum(problem), len(problem)
         weights = np.ones(n) * problem.unit_weights
-        scale = best.cost
-        other = scipy.optimize.minimize(
-            lambda x: problem.cost(x) / scale,  # noqa: B023
-            np.full(n, share),
-            jac=lambda x: problem.costs.slope(x) / scale,  # noqa: B023
-            bounds=[(0, 1)] * n,
-            constraints={"type": "eq", "fun": lambda x: weights @ x - problem.capacity, "jac": lambda x: weights},  # noqa: B023
-            method="SLSQP",
-            options={"ftol": 1e-15, "maxiter": 2000},
-        )
-        assert best.cost <= other.fun * scale * (1 + 1e-9)
-        assert best.cost == pytest.approx(other.fun * scale, rel=1e-6)
+        noise = np.random.default_rng(1).normal(0, 0.01, n)
+        # SLSQP stops early now and then: the better of two starts, one far from and one near our answer.
+        tries = [solve(problem, start, weights, best.cost) for start in (np.full(n, share), best.average + noise)]
+        other = min(tries)
+        assert best.cost <= other * (1 + 1e-9)
+        assert best.cost == pytest.approx(other, rel=1e-6)
         at_bounds += int(np.sum((best.average == 0) | (best.average == 1)))
     assert at_bounds > 0 or share < 0.9 or not linear
 

@@ -86,6 +86,31 @@ class Averaging:
         return math.inf if self.remember is None else float(self.remember)
 
 
+@dataclass(frozen=True)
+class Prior:
+    """A public start that forces nobody: an average worth some rounds.
+
+    Args:
+        average: in (0, 1], such as capacity / clients.
+        rounds: how many rounds of history it counts as.
+
+    Differs from paper: there, everyone takes part in round 0.
+
+    Example:
+        >>> Prior(average=0.5, rounds=10)
+        Prior(average=0.5, rounds=10)
+    """
+
+    average: float
+    rounds: float = 10
+
+    def __post_init__(self) -> None:
+        if not 0.0 < self.average <= 1.0:
+            raise invalid("prior average", "above 0 and at most 1", self.average, "try capacity / clients")
+        if not (np.isfinite(self.rounds) and self.rounds > 0):
+            raise invalid("prior rounds", "above 0", self.rounds, "try 10")
+
+
 @dataclass(frozen=True, eq=False)
 class ClientState:
     """What clients carry from round to round; a real client is a population of one.

@@ -9,11 +9,15 @@ import numpy as np
 
 from turnout.algorithm.client import Averaging
 from turnout.algorithm.mechanism import Mechanism, Public
+from turnout.algorithm.mechanisms.clamp import Clamp
 from turnout.algorithm.mechanisms.classical import Classical
 from turnout.algorithm.mechanisms.memoized import Memoized
 from turnout.algorithm.mechanisms.paper_coin import PaperCoin
+from turnout.algorithm.mechanisms.randomized_response import RandomizedResponse
+from turnout.algorithm.mechanisms.tracking_clamp import TrackingClamp
 from turnout.errors import invalid
 
+_OBSERVER = "one who sees every report, and so knows the average"
 _EVERYONE = "anyone who sees every report and picks the signals"
 
 
@@ -63,11 +67,15 @@ def certificate(mechanism: Mechanism, averaging: Averaging | None = None) -> Cer
         return Certificate(math.inf, "report", _EVERYONE, "the probability is the intent itself")
     if isinstance(mechanism, PaperCoin):
         return Certificate(math.inf, "report", _EVERYONE, 'at intent 1 a "no" cannot happen')
+    if isinstance(mechanism, (RandomizedResponse, Clamp)):  # exact integers: see turnout.algorithm.thresholds
+        low, high = mechanism.parameters()
+        return Certificate(mechanism.epsilon, "report", _EVERYONE, f"the box [{low:.4g}, {high:.4g}]")
+    if isinstance(mechanism, TrackingClamp):  # a margin for all rounding: see docs/proofs/tracking-clamp.md
+        return Certificate(mechanism.epsilon, "report", _OBSERVER, "the widest box around the public average")
     if mechanism.needs_public_average:
         centers = np.concatenate([[1e-9, 1.0 - 1e-9], np.linspace(0.0, 1.0, 2001)])
         low, high = mechanism.box(Public(average=centers))
-        observer = "one who sees every report, and so knows the average"
-        return Certificate(box_epsilon(low, high), "report", observer, "the widest box around the public average")
+        return Certificate(box_epsilon(low, high), "report", _OBSERVER, "its boxes around the public average")
     low, high = mechanism.box(Public(average=np.float64(0.5)))
     widest = f"the box [{float(np.min(low)):.4g}, {float(np.max(high)):.4g}]"
     return Certificate(box_epsilon(low, high), "report", _EVERYONE, widest)

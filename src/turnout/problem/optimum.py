@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
 from turnout.problem.costs import Array, inverse_slope
 from turnout.problem.problem import Problem
+from turnout.problem.rising_root import rising_root
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,7 +55,7 @@ def optimum(problem: Problem) -> Optimum:
     if problem.capacity >= problem.most:
         price = everyone
     else:
-        price = _price(lambda candidate: brought(candidate) - problem.capacity, guess, everyone, problem.capacity)
+        price = rising_root(lambda candidate: brought(candidate) - problem.capacity, guess, 1e-13 * problem.capacity)
     average = inverse_slope(problem.costs, price * weights)
     return Optimum(average, price, problem.cost(average))
 
@@ -79,31 +78,3 @@ def kkt_residual(problem: Problem, solution: Optimum) -> float:
     off = np.where(solution.average >= 1.0, np.maximum(off, 0.0), off)
     brought = float(np.sum(problem.unit_weights * solution.average))
     return max(float(np.max(np.abs(off) / target)), abs(brought - problem.capacity) / problem.capacity)
-
-
-def _price(excess: Callable[[float], float], guess: float, everyone: float, capacity: float) -> float:
-    """The root of a rising function, by the Illinois method in the logarithm of the price."""
-    low = high = min(max(guess, everyone * 1e-12), everyone)
-    below = above = excess(low)
-    while below > 0.0:  # too dear a guess: go down until too few come
-        high, above, low = low, below, low / 8.0
-        below = excess(low)
-    while above < 0.0:
-        low, below, high = high, above, min(high * 8.0, everyone)
-        above = excess(high)
-    if below == 0.0 or above == 0.0:
-        return low if below == 0.0 else high
-    last = 0.0
-    for _ in range(200):
-        share = below / (below - above)
-        price = low * math.exp(min(max(share, 1e-3), 1.0 - 1e-3) * math.log(high / low))
-        value = excess(price)
-        if abs(value) <= 1e-13 * capacity or not low < price < high:
-            break
-        # An end that stays twice counts half, or the bracket would shrink from one side only.
-        if value > 0.0:
-            high, above, below = price, value, below * (0.5 if last > 0.0 else 1.0)
-        else:
-            low, below, above = price, value, above * (0.5 if last < 0.0 else 1.0)
-        last = value
-    return price

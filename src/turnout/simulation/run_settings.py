@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from turnout.algorithm.client import Averaging
+from turnout.algorithm.client import Averaging, Prior
 from turnout.algorithm.controllers import controller_from_settings
 from turnout.algorithm.mechanism import Mechanism
 from turnout.algorithm.mechanisms import mechanism_from_settings
@@ -13,7 +13,6 @@ from turnout.algorithm.server import Controller
 from turnout.problem.population import population_from_table
 from turnout.problem.problem import Problem
 from turnout.settings import Table
-from turnout.simulation.crowd import Prior
 from turnout.simulation.keep import Keep, keep_from_settings
 from turnout.simulation.loop import Progress
 from turnout.simulation.schedule import Schedule, schedule_from_settings

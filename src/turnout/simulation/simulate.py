@@ -6,12 +6,11 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from turnout.algorithm.client import Averaging
+from turnout.algorithm.client import Averaging, Prior
 from turnout.algorithm.mechanism import Mechanism
 from turnout.algorithm.server import Controller
 from turnout.errors import Interrupted
 from turnout.problem.problem import Problem
-from turnout.simulation.crowd import Prior
 from turnout.simulation.engines.choose import choose_engine
 from turnout.simulation.keep import Keep
 from turnout.simulation.loop import Progress, run_rounds

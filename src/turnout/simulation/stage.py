@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from turnout.algorithm.client import Averaging, ClientState
+from turnout.algorithm.client import Averaging, ClientState, Prior
 from turnout.algorithm.coins import SeededCoins
 from turnout.algorithm.enrolment import released
 from turnout.algorithm.mechanism import Mechanism
@@ -18,7 +18,7 @@ from turnout.privacy.certificate import check_public_average
 from turnout.problem.costs import PolynomialCosts
 from turnout.problem.problem import Problem, check_capacity
 from turnout.simulation.book import Book
-from turnout.simulation.crowd import Crowd, Prior
+from turnout.simulation.crowd import Crowd
 from turnout.simulation.keep import Keep, Recorder
 from turnout.simulation.schedule import Schedule
 from turnout.simulation.trajectory import Trajectory

@@ -15,8 +15,9 @@ from turnout.errors import invalid
 from turnout.problem.costs import Array
 from turnout.problem.optimum import Optimum, optimum
 from turnout.problem.problem import Problem
+from turnout.problem.rising_root import rising_root
 from turnout.theory.feasibility import check_feasible
-from turnout.theory.mean_field import MeanField, Moments, rising_root
+from turnout.theory.mean_field import MeanField, Moments
 
 _EXACT = 20_000_000  # client-rounds that are followed one by one; later rounds are taken together
 _STRIDE = 0.1  # then: steps of so much in the logarithm of the round

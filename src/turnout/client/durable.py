@@ -1,0 +1,357 @@
+"""One real client, on its own disk: reserve, toss, store, report, and never toss twice for a round.
+
+Why a crash is safe at every point. `decide` takes three durable steps in this order: (1) the report is
+reserved in the ledger, (2) the coin is tossed, in memory alone, (3) the bit is stored; then it is
+returned, to be reported.
+
+- Crash before or in (1): no coin was tossed. A reservation that got through all the same is spent.
+- Crash after (1) and before (3) is complete: the round has a reservation and no bit. A coin may have been
+  tossed, its bit has left nobody's memory. It is never tossed again: the round is lost (`RoundLost`).
+- Crash after (3): the bit is on file, and is returned verbatim whenever the round is asked for again.
+
+So a bit that was reported is stored and reserved, a round has at most one bit, and the coins tossed are at
+most the reservations. A store that was restored from an older copy shows as several reservations
+without a bit, and is refused.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from turnout.algorithm.arithmetic import inside
+from turnout.algorithm.client import Averaging, ClientState, client_step
+from turnout.algorithm.coins import ENROLMENT, Coins, SystemCoins
+from turnout.algorithm.mechanism import Mechanism
+from turnout.client.store import Decision, RoundLost, RoundPassed, RoundStore, Stop
+from turnout.errors import TurnoutError, invalid
+from turnout.privacy.journal import Disk
+from turnout.privacy.ledger import BudgetSpent, Ledger
+from turnout.problem.costs import Array, Costs
+
+
+class Stopped(TurnoutError):
+    """The budget is spent and the client leaves: it takes part no more.
+
+    Example:
+        >>> issubclass(Stopped, TurnoutError)
+        True
+    """
+
+
+class StoreRolledBack(TurnoutError):
+    """The client's store is older than its ledger: bits that were reported are not on file.
+
+    Example:
+        >>> issubclass(StoreRolledBack, TurnoutError)
+        True
+    """
+
+
+class PublicStart(Protocol):
+    """A public average worth some rounds, such as `turnout.Prior`."""
+
+    @property
+    def average(self) -> float:
+        """In (0, 1]."""
+        ...
+
+    @property
+    def rounds(self) -> float:
+        """Above 0."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class _Stepping(ClientState):
+    """A history that notes what it was moved by: the bit or the probability."""
+
+    moved: float = 0.0
+
+    def after(self, moved: Array, averaging: Averaging) -> ClientState:
+        later = super().after(moved, averaging)
+        return _Stepping(later.participations, later.rounds, later.memory, float(moved[0]))
+
+
+class DurableClient:
+    """A client that survives crashes and restarts, for one run; close it or use `with`.
+
+    Args:
+        folder: where its store is; must exist, and is for this client in this run alone.
+        costs: its own private cost, a population of one.
+        mechanism: how intent becomes a probability.
+        ledger: the open account of the private datum; may be shared by the runs of one process.
+        run: the run's name, unique among all servers.
+        prior: the public average that its history starts from.
+        coins: where randomness comes from; the operating system by default.
+        averaging: how its history moves.
+        weight: what it brings.
+        epsilon_per_report: the mechanism's certificate (for a lifetime, where it releases once at joining).
+            None: no certificate, infinite; the ledger's limit must allow that.
+        client_id: its number, for seeded coins.
+        joined: the round it joined at; rounds missed from there on count. None: from its first decision.
+        after_stop: "leave", or "follow": act on public data alone.
+        follow_at: the public constant to follow at instead of the average. In averaging by probability the
+            average is not public, and this is the prior's unless given.
+        disk: the durable steps; for tests.
+
+    Raises:
+        StoreRolledBack: the store is older than the ledger.
+        InUse: another process has this folder.
+        BudgetSpent: a mechanism that releases at joining has no budget for it.
+
+    Example:
+        >>> import tempfile, turnout
+        >>> from turnout.privacy.ledger import Limit
+        >>> costs = turnout.PolynomialCosts([[3.0]], powers=(2,))
+        >>> with tempfile.TemporaryDirectory() as home:
+        ...     with Ledger.open(f"{home}/cost.jsonl", datum="cost", limit=Limit(100, math.inf)) as ledger:
+        ...         with DurableClient(home, costs, turnout.PaperCoin(3.5), ledger=ledger, run="a",
+        ...                            prior=turnout.Prior(0.5)) as client:
+        ...             bit = client.decide(0, signal=2.0)
+        ...             client.decide(0, signal=9.0) == bit, ledger.spent
+        (True, 1)
+    """
+
+    def __init__(
+        self,
+        folder: str | Path,
+        costs: Costs,
+        mechanism: Mechanism,
+        *,
+        ledger: Ledger,
+        run: str,
+        prior: PublicStart,
+        coins: Coins | None = None,
+        averaging: Averaging | None = None,
+        weight: float = 1,
+        epsilon_per_report: float | None = None,
+        client_id: int = 0,
+        joined: int | None = None,
+        after_stop: str = "leave",
+        follow_at: float | None = None,
+        disk: Disk | None = None,
+    ) -> None:
+        self._costs, self._mechanism, self._weight = costs, mechanism, weight
+        self._ledger, self._run, self._client_id = ledger, run, client_id
+        self._coins = coins or SystemCoins()
+        self._averaging = averaging or Averaging()
+        self._epsilon = math.inf if epsilon_per_report is None else epsilon_per_report
+        self._after_stop = after_stop
+        self._check(prior, follow_at)
+        self._follow_at = prior.average if follow_at is None and self._averaging.by == "probability" else follow_at
+        self._mutex = threading.RLock()
+        self._memory = self._release()
+        start = ClientState(np.array([prior.average * prior.rounds]), float(prior.rounds))
+        settings = {
+            "run": run,
+            "client": client_id,
+            "prior": [float(prior.average), float(prior.rounds)],
+            "averaging": [self._averaging.remember, self._averaging.by],
+        }
+        self._store = RoundStore(Path(folder, "rounds.jsonl"), settings, start, self._averaging, joined, disk)
+        try:
+            self._settle()
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> DurableClient:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Release the store; the ledger stays open, it is the caller's."""
+        self._store.close()
+
+    def decide(self, round: int, signal: float) -> bool:
+        """Whether to take part in a round. The bit is on file before this returns: report it, nothing else.
+
+        Args:
+            round: from 0, never going back.
+            signal: the server's public number. Any float gives a valid report, also NaN, infinite, negative.
+
+        Returns:
+            The bit; the stored one, verbatim, if the round was decided before, whatever the signal now.
+
+        Raises:
+            RoundLost: a crash may have come after the toss; there is no report, and never will be.
+            RoundPassed: the round is older than the last one, and not on file.
+            Stopped: the budget is spent and the client leaves.
+            FileProblem: a disk is full or read-only. At most this round is lost.
+        """
+        round, signal = _whole(round), _float(signal)
+        with self._mutex:
+            stored = self._store.find(round)
+            if stored is None:
+                stored = self._decide_now(round, signal)
+            if stored.kind == "lost":
+                raise RoundLost(
+                    f"round {round} of {self._run!r} was lost in a crash: report nothing, wait for the next"
+                )
+            return stored.participates
+
+    def acknowledge(self, round: int, counted: bool) -> None:
+        """What the server did with a report: if it was not counted, the history has it as not participating.
+
+        Until this is called a report moves the history as counted. Call it before the next `decide`
+        and both sides' histories agree in every round; later, they agree from then on.
+
+        Raises:
+            RoundPassed: the round is not on file (any more).
+            RoundLost: the server counted a round that this client has lost.
+            Conflict: it was acknowledged the other way before.
+        """
+        with self._mutex:
+            self._store.acknowledge(_whole(round), bool(counted))
+
+    def status(self) -> dict[str, Any]:
+        """Where the client stands, for its own user: no cost, no intent, no probability.
+
+        The average is there only if it is public, that is in averaging by the bit.
+        """
+        with self._mutex:
+            last, stop = self._store.last, self._store.stop
+            decision = None if last is None else self._store.find(last)
+            public = self._averaging.by == "bit" and last is not None
+            return {
+                "run": self._run,
+                "last_round": last,
+                "participates": decision is not None and decision.participates,
+                "acknowledged": None if decision is None else decision.counted,
+                "average": float(self._store.before(last + 1).average[0]) if public and last is not None else None,
+                "lost_rounds": self._store.lost(),
+                "stopped_at": None if stop is None else stop.round,
+                "after_stop": self._after_stop,
+                "reports_spent": self._ledger.spent,
+                "reports_remaining": self._ledger.remaining,
+                "limit_reports": self._ledger.limit.reports,
+                "limit_epsilon_per_report": self._ledger.limit.epsilon_per_report,
+            }
+
+    def _check(self, prior: PublicStart, follow_at: float | None) -> None:
+        if len(self._costs) != 1:
+            raise invalid("costs", "of one client", f"{len(self._costs)} clients", "give costs[i], a population of one")
+        if not (0.0 < prior.average <= 1.0 and 0.0 < prior.rounds < math.inf):
+            raise invalid(
+                "prior", "an average in (0, 1] and finite rounds above 0", prior, "use the server's public one"
+            )
+        if self._after_stop not in ("leave", "follow"):
+            raise invalid("after_stop", "'leave' or 'follow'", repr(self._after_stop), "'leave' is the safe choice")
+        if follow_at is not None and not 0.0 <= follow_at <= 1.0:
+            raise invalid("follow_at", "from 0 to 1", follow_at, "use a public constant, such as capacity / clients")
+        if not self._weight > 0:
+            raise invalid("weight", "above 0", self._weight, "use 1 unless clients bring different amounts")
+        allowed = self._ledger.limit.epsilon_per_report
+        if not 0.0 <= self._epsilon <= allowed:
+            remedy = (
+                "use a certified mechanism within the limit, or change the ledger's limit with the person's consent"
+            )
+            raise invalid("epsilon_per_report", f"at most the ledger's {allowed}", self._epsilon, remedy)
+
+    def _release(self) -> Costs | None:
+        """What the mechanism releases at joining: once for the datum, across all runs and servers.
+
+        The draw is kept with its reservation in one line, before it is used: it is made once, and every
+        later start releases the same again. Of the cost, a hash is kept, to notice that it has changed.
+        """
+        if type(self._mechanism).enrol is Mechanism.enrol:
+            return None
+        settings = json.dumps(self._mechanism.settings(), sort_keys=True, default=str)
+        name = f"release:{hashlib.sha256(f'{settings} {self._weight}'.encode()).hexdigest()[:16]}"
+        slopes = np.asarray(self._costs.slope(np.array([0.5]))).tobytes() + self._costs.slope(np.array([1.0])).tobytes()
+        cost = hashlib.sha256(slopes).hexdigest()
+        draw = float(self._coins.uniform([self._client_id], 0, ENROLMENT)[0])
+        reservation = self._ledger.reserve(name, 0, self._epsilon, keep=json.dumps({"draw": draw, "cost": cost}))
+        kept = json.loads(reservation.keep)
+        if kept["cost"] != cost:
+            remedy = "another cost is another private datum: give it a ledger of its own"
+            raise invalid("costs", "the one that was released before", "another one", remedy)
+        return self._mechanism.enrol(self._costs, np.array([kept["draw"]]), self._weight)
+
+    def _settle(self) -> None:
+        """After a crash one round can have a reservation without a bit: it is lost."""
+        pending = self._pending()
+        if len(pending) > 1:
+            raise StoreRolledBack(
+                f"the client's store ends at round {self._store.last} of {self._run!r}, its ledger has reservations "
+                f"for {len(pending)} later rounds: an older copy was restored. Restore the newest, or join a new run"
+            )
+        self._lose(pending)
+
+    def _pending(self) -> list[int]:
+        last = self._store.last
+        return self._ledger.reserved(self._run, after=-1 if last is None else last)
+
+    def _lose(self, rounds: list[int]) -> None:
+        for round in rounds:
+            self._store.add(_lost(round))
+
+    def _decide_now(self, round: int, signal: float) -> Decision:
+        last = self._store.last
+        if last is not None and round <= last:
+            raise RoundPassed(f"round must be above {last}, the last one of {self._run!r}, got {round}: it has passed")
+        self._store.tidy()
+        self._lose([lost for lost in self._pending() if lost <= round])
+        lost = self._store.find(round)
+        if lost is not None:
+            return lost
+        state = self._store.before(round)
+        try:
+            # With a memory the report holds nothing that was not released at joining.
+            mine = self._memory is not None or self._ledger.reserve(self._run, round, self._epsilon).new
+            decision = self._toss(round, signal, state) if mine else _lost(round)
+        except BudgetSpent as spent:
+            decision = self._stop(round, signal, state, spent)
+        self._store.add(decision)
+        return decision
+
+    def _toss(self, round: int, signal: float, state: ClientState) -> Decision:
+        before = _Stepping(state.participations, state.rounds, self._memory)
+        uniform = self._coins.uniform([self._client_id], round)
+        after, bits = client_step(
+            self._costs, self._mechanism, before, signal, uniform, weights=self._weight, averaging=self._averaging
+        )
+        assert isinstance(after, _Stepping)
+        return Decision(round, "tossed", bool(bits[0]), after.moved, signal)
+
+    def _stop(self, round: int, signal: float, state: ClientState, spent: BudgetSpent) -> Decision:
+        """After the stop: min(1, average * signal / signal then), all public, and it still answers the signal."""
+        stop = self._store.stop
+        if stop is None:
+            average = float(state.average[0]) if self._follow_at is None else self._follow_at
+            stop = Stop(round, average, signal if 0.0 < signal < math.inf else self._store.usable_signal())
+            self._store.stopped(stop)
+        if self._after_stop == "leave":
+            raise Stopped(f"{spent} (it has left {self._run!r} for good)") from spent
+        with np.errstate(all="ignore"):
+            wish = stop.average * (1.0 if stop.signal is None else np.float64(signal) / stop.signal)
+        probability = float(inside(0.0, wish, 1.0))
+        bit = bool(self._coins.uniform([self._client_id], round)[0] < probability)
+        return Decision(round, "followed", bit, float(bit) if self._averaging.by == "bit" else probability, signal)
+
+
+def _lost(round: int) -> Decision:
+    return Decision(round, "lost", False, 0.0, math.nan)
+
+
+def _whole(round: int) -> int:
+    if isinstance(round, bool) or not hasattr(round, "__index__") or not 0 <= round < 2**53:
+        raise invalid("round", "a whole number from 0 to 2^53 - 1", repr(round), "count rounds from 0")
+    return int(round)
+
+
+def _float(signal: float) -> float:
+    try:
+        return float(signal)
+    except (TypeError, ValueError, OverflowError):
+        raise invalid("signal", "a number", repr(signal), "give the server's signal as a float") from None

@@ -1,0 +1,275 @@
+"""What a client has decided, round by round, on its own disk: a stored bit is never tossed again."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from turnout.algorithm.client import Averaging, ClientState
+from turnout.errors import TurnoutError, invalid
+from turnout.privacy.journal import Disk, Journal
+
+KEPT = 256
+"""Rounds whose bits stay on file, at least; an acknowledgement may come as late as that."""
+
+LINES = 4096
+"""So many lines, and the file is written anew with the older rounds folded into the history."""
+
+_STEPS = 10_000  # missed rounds that are counted one by one; beyond, by a formula
+
+
+class RoundPassed(TurnoutError):
+    """A round older than the last, and not on file: it can be neither decided nor acknowledged any more.
+
+    Example:
+        >>> issubclass(RoundPassed, TurnoutError)
+        True
+    """
+
+
+class RoundLost(TurnoutError):
+    """A coin may have been tossed for the round before a crash and its bit is gone: there is no report.
+
+    Example:
+        >>> issubclass(RoundLost, TurnoutError)
+        True
+    """
+
+
+class Conflict(TurnoutError):
+    """The server has said before that it counted the round, and now the contrary, or the reverse.
+
+    Example:
+        >>> issubclass(Conflict, TurnoutError)
+        True
+    """
+
+
+@dataclass(frozen=True)
+class Decision:
+    """One round on file.
+
+    Attributes:
+        round: which.
+        kind: "tossed" (private, reserved), "followed" (public, after the stop) or "lost".
+        participates: the bit to report.
+        moved: what it adds to the history if it is counted: the bit or the probability.
+        signal: what it was decided on.
+        counted: the server's acknowledgement; None as long as there is none, which moves as counted.
+    """
+
+    round: int
+    kind: str
+    participates: bool
+    moved: float
+    signal: float
+    counted: bool | None = None
+
+    @property
+    def adds(self) -> float:
+        """What the round adds to the history: nothing if the server did not count it."""
+        return 0.0 if self.counted is False else self.moved
+
+    def body(self) -> dict[str, Any]:
+        """As a line of the journal."""
+        signal = self.signal if math.isfinite(self.signal) else str(self.signal)  # float() reads both back
+        return {"entry": "decided"} | vars(self) | {"signal": signal}
+
+
+@dataclass(frozen=True)
+class Stop:
+    """The public numbers that a client acts on once its budget is spent, frozen at that moment.
+
+    Attributes:
+        round: the first round without a budget.
+        average: the client's average, where it is public, or a public constant.
+        signal: the signal then; None if there never was a usable one.
+    """
+
+    round: int
+    average: float
+    signal: float | None
+
+
+def missed(state: ClientState, rounds: int, averaging: Averaging) -> ClientState:
+    """The history after rounds without participation; as if counted one by one, however many.
+
+    Example:
+        >>> missed(ClientState(np.array([5.0]), 10.0), 10, Averaging()).average
+        array([0.25])
+    """
+    for _ in range(min(rounds, _STEPS)):
+        state = state.after(np.zeros(1), averaging)
+    rest = max(0, rounds - _STEPS)
+    if not rest:
+        return state
+    length = float(np.max(state.rounds))
+    full = max(0.0, rest - max(0.0, averaging.cap - length))  # rounds in which an older one fades
+    fades = (1.0 - 1.0 / averaging.cap) ** full if full else 1.0
+    return ClientState(state.participations * fades, min(length + rest, averaging.cap), state.memory)
+
+
+class RoundStore:
+    """The rounds of one client in one run, in an append-only file that is tidied now and then.
+
+    Args:
+        path: the file, mode 0600.
+        settings: what must stay the same as long as the file lives: run, client, prior, averaging.
+        start: the history before the first round.
+        averaging: how it moves.
+        joined: the round from which missed rounds count; None: from the first one decided.
+        disk: the durable steps.
+
+    Attributes:
+        last: the last round on file, or the one before `joined`; None before any.
+        stop: what was frozen when the budget was spent, or None.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        settings: Mapping[str, Any],
+        start: ClientState,
+        averaging: Averaging,
+        joined: int | None = None,
+        disk: Disk | None = None,
+    ) -> None:
+        self._settings, self._averaging = dict(settings), averaging
+        self._base = start
+        self._base_last = self.last = None if joined is None else joined - 1
+        self._decisions: dict[int, Decision] = {}
+        self.stop: Stop | None = None
+        self._journal = Journal(path, "client's store", disk)
+        try:
+            self._journal.mend()
+            if self._journal.entries:
+                self._replay()
+            else:
+                self._journal.append(self._header())
+            self._lines = max(1, len(self._journal.entries))
+            self._journal.entries.clear()
+            self._fold()
+        except BaseException:
+            self._journal.close()
+            raise
+
+    def close(self) -> None:
+        """Release the file and its lock."""
+        self._journal.close()
+
+    def find(self, round: int) -> Decision | None:
+        """The decision on file for a round."""
+        return self._decisions.get(round)
+
+    def before(self, round: int) -> ClientState:
+        """The history before a later round than the last: rounds in between count as not participating."""
+        gap = 0 if self.last is None else round - self.last - 1
+        return missed(self._state, gap, self._averaging)
+
+    def usable_signal(self) -> float | None:
+        """The last signal on file that is finite and above 0."""
+        signals = (decision.signal for decision in reversed(self._decisions.values()))
+        return next((signal for signal in signals if 0.0 < signal < math.inf), None)
+
+    def lost(self) -> int:
+        """How many of the rounds on file are lost."""
+        return sum(decision.kind == "lost" for decision in self._decisions.values())
+
+    def add(self, decision: Decision) -> None:
+        """Put a decision on file; on return it is durable, and may be reported."""
+        self._append(decision.body())
+        self._state = self.before(decision.round).after(np.array([decision.adds]), self._averaging)
+        self._take(decision)
+        self.last = decision.round
+
+    def stopped(self, stop: Stop) -> None:
+        """Freeze what the client acts on after the stop."""
+        self._append({"entry": "stopped"} | vars(stop))
+        self.stop = stop
+
+    def acknowledge(self, round: int, counted: bool) -> None:
+        """Whether the server counted a round; if not, the history moves as if it had not participated.
+
+        Raises:
+            RoundPassed: the round is not on file (any more).
+            RoundLost: the server counted a round that this client has lost.
+            Conflict: it was acknowledged the other way before.
+        """
+        known = self._decisions.get(round)
+        if known is None:
+            raise RoundPassed(
+                f"round must be one that this client decided and still has on file (the last {KEPT} at least), "
+                f"got {round}: acknowledge a round as soon as the server has answered"
+            )
+        if known.kind == "lost" and counted:
+            raise RoundLost(f"round {round} was lost in a crash, yet the server has counted it: join under a new run")
+        if known.counted is not None and known.counted != counted:
+            raise Conflict(
+                f"round {round} was acknowledged as counted={known.counted}, now as {counted}: keep the first"
+            )
+        if known.counted is None:
+            self._append({"entry": "acknowledged", "round": round, "counted": counted})
+            self._decisions[round] = replace(known, counted=counted)
+            if not counted and known.moved:
+                self._fold()
+
+    def tidy(self) -> None:
+        """If the file has grown long, write it anew: the older rounds live on in the history alone."""
+        if self._lines < LINES:
+            return
+        recent = dict(list(self._decisions.items())[-KEPT:])
+        older = [decision for round, decision in self._decisions.items() if round not in recent]
+        base, base_last = self._folded(self._base, self._base_last, older)
+        tail = [] if self.stop is None else [{"entry": "stopped"} | vars(self.stop)]
+        bodies = [self._header(base, base_last), *(decision.body() for decision in recent.values()), *tail]
+        self._journal.rewrite(bodies)
+        self._base, self._base_last, self._decisions, self._lines = base, base_last, recent, len(bodies)
+
+    def _append(self, body: Mapping[str, Any]) -> None:
+        self._journal.append(body)
+        self._lines += 1
+
+    def _header(self, base: ClientState | None = None, last: int | None = None) -> dict[str, Any]:
+        base, last = (self._base, self._base_last) if base is None else (base, last)
+        history = {"participations": float(base.participations[0]), "rounds": float(np.max(base.rounds))}
+        return {"entry": "client"} | self._settings | {"history": history, "last": last}
+
+    def _take(self, decision: Decision) -> None:
+        self._decisions[decision.round] = decision
+        if decision.kind == "tossed":
+            self.stop = None  # a higher limit: the client is on its own again
+
+    def _replay(self) -> None:
+        header, *entries = self._journal.entries
+        for name, value in self._settings.items():
+            if header.get(name) != value:
+                remedy = "use the folder of that run, or an empty one for another"
+                raise invalid(name, f"{header.get(name)!r}, as {self._journal.path} began", repr(value), remedy)
+        history = header["history"]
+        self._base = ClientState(np.array([history["participations"]]), history["rounds"], self._base.memory)
+        self._base_last = header["last"]
+        for entry in entries:
+            if entry["entry"] == "decided":
+                values = {name: entry[name] for name in Decision.__dataclass_fields__}
+                self._take(Decision(**values | {"signal": float(entry["signal"])}))
+            elif entry["entry"] == "acknowledged":
+                self._decisions[entry["round"]] = replace(self._decisions[entry["round"]], counted=entry["counted"])
+            else:
+                self.stop = Stop(entry["round"], entry["average"], entry["signal"])
+
+    def _fold(self) -> None:
+        self._state, self.last = self._folded(self._base, self._base_last, list(self._decisions.values()))
+
+    def _folded(
+        self, state: ClientState, last: int | None, decisions: list[Decision]
+    ) -> tuple[ClientState, int | None]:
+        for decision in decisions:
+            gap = 0 if last is None else decision.round - last - 1
+            state = missed(state, gap, self._averaging).after(np.array([decision.adds]), self._averaging)
+            last = decision.round
+        return state, last

@@ -1,0 +1,280 @@
+"""An append-only file of sealed JSON lines: what has returned from `append` is on the disk.
+
+Each line carries its number, the hash of the line before, and its own hash. One append is in flight
+at a time and later lines come only after it is durable, so a crash can spoil the last line alone:
+such a torn line is dropped on opening, because its `append` never returned. Damage anywhere else
+is refused. The hashes show accidents and restored copies; they are no secret, and stop no owner
+who forges his own file.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import io
+import json
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from turnout.errors import FileProblem, TurnoutError
+
+_SEAL = len(', "hash": "') + 64 + len('"}')
+
+
+class InUse(TurnoutError):
+    """Another process (or another object of this one) has the file open.
+
+    Example:
+        >>> issubclass(InUse, TurnoutError)
+        True
+    """
+
+
+class Head(NamedTuple):
+    """The last line of a journal: its number and its hash; (-1, "") before the first."""
+
+    number: int = -1
+    hash: str = ""
+
+
+class Disk:
+    """The durable steps, one method each, so that a test can fail or crash at every one of them."""
+
+    def write(self, descriptor: int, data: bytes) -> None:
+        """Write all of the data."""
+        while data:
+            data = data[os.write(descriptor, data) :]
+
+    def sync(self, descriptor: int) -> None:
+        """Return once what was written is on the disk."""
+        os.fsync(descriptor)
+
+    def replace(self, source: Path, target: Path) -> None:
+        """Give a complete file its name, durably."""
+        os.replace(source, target)
+        self.sync_folder(target.parent)
+
+    def sync_folder(self, folder: Path) -> None:
+        """Return once the names in a folder are on the disk."""
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            self.sync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def put(self, path: Path, data: bytes) -> None:
+        """Replace a whole small file, mode 0600: afterwards it is the old one or the new, never a part."""
+        part = path.with_name(path.name + ".new")
+        descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        try:
+            self.write(descriptor, data)
+            self.sync(descriptor)
+        finally:
+            os.close(descriptor)
+        self.replace(part, path)
+
+
+def seal(body: Mapping[str, Any], number: int, previous: str) -> tuple[bytes, Head]:
+    """One line of a journal, and the head that it makes.
+
+    Example:
+        >>> line, head = seal({"entry": "reserved"}, 0, "")
+        >>> line[:41], head.hash == json.loads(line)["hash"]
+        (b'{"number": 0, "entry": "reserved", "previ', True)
+    """
+    text = json.dumps({"number": number, **body, "previous": previous}, allow_nan=False)
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    return f'{text[:-1]}, "hash": "{digest}"}}\n'.encode(), Head(number, digest)
+
+
+def unseal(line: bytes, before: Head) -> dict[str, Any] | None:
+    """The entry in a line that follows `before`; None if it is damaged or out of place."""
+    try:
+        entry = json.loads(line)
+    except ValueError:
+        return None
+    digest = hashlib.sha256(line[:-_SEAL] + b"}").hexdigest()
+    whole = isinstance(entry, dict) and entry.get("hash") == digest and entry.get("previous") == before.hash
+    return entry if whole and isinstance(entry.get("number"), int) and entry["number"] > before.number else None
+
+
+class Journal:
+    """An open journal, locked for this object alone; mode 0600; made empty if it is not there.
+
+    Args:
+        path: the file; its folder must exist.
+        what: what it is, for messages: "ledger".
+        disk: the durable steps.
+
+    Attributes:
+        entries: the whole entries found on opening.
+        head: the last line.
+        torn: whether a torn last line was found; `mend` drops it.
+
+    Raises:
+        InUse: it is open elsewhere.
+        FileProblem: it cannot be opened, or is damaged before its last line.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     with Journal(Path(folder, "a.jsonl"), "diary") as diary:
+        ...         diary.append({"entry": "hello"})
+        ...     with Journal(Path(folder, "a.jsonl"), "diary") as diary:
+        ...         [entry["entry"] for entry in diary.entries]
+        ['hello']
+    """
+
+    def __init__(self, path: Path, what: str, disk: Disk | None = None) -> None:
+        self.path, self.what, self._disk = path, what, disk or Disk()
+        self._broken = ""
+        self._process = os.getpid()
+        self._descriptor = self._open()
+        try:
+            self._read()
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> Journal:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _open(self) -> int:
+        if not self.path.parent.is_dir():
+            raise FileProblem(f"{self.path}: no folder {self.path.parent} for the {self.what}: create it first")
+        if self.path.exists() and not self.path.is_file():  # a device could be read for ever
+            raise FileProblem(f"{self.path}: cannot be opened as a {self.what} (it is no ordinary file): name another")
+        while True:
+            try:
+                descriptor = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            except OSError as error:
+                raise self._problem("opened for writing", error) from error
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if os.path.samestat(os.fstat(descriptor), os.stat(self.path)):
+                    os.fchmod(descriptor, 0o600)
+                    return descriptor
+                os.close(descriptor)  # it was rewritten in between: take the new one
+            except OSError as error:
+                os.close(descriptor)
+                if not isinstance(error, BlockingIOError):
+                    raise self._problem("locked", error) from error
+                raise InUse(
+                    f"{self.path}: this {self.what} is in use elsewhere (one process at a time may have it open): "
+                    "stop the other one, or let both share one process"
+                ) from None
+
+    def _read(self) -> None:
+        try:
+            with open(self._descriptor, "rb", closefd=False) as file:
+                file.seek(0)
+                data = file.read()
+            if data:
+                self._disk.sync(self._descriptor)  # what was read may not be on the disk yet
+        except OSError as error:
+            raise self._problem("read", error) from error
+        self.entries: list[dict[str, Any]] = []
+        self.head, self._size = Head(), 0
+        for line in io.BytesIO(data):
+            entry = unseal(line[:-1], self.head) if line.endswith(b"\n") else None
+            if entry is None:
+                break
+            self.entries.append(entry)
+            self.head, self._size = Head(entry["number"], entry["hash"]), self._size + len(line)
+        rest = data[self._size :]
+        self.torn = bool(rest)
+        if b"\n" in rest[:-1]:
+            raise FileProblem(
+                f"{self.path}: this {self.what} is damaged after line {len(self.entries)} "
+                f"(a crash can spoil the last line only): restore its newest copy"
+            )
+
+    def mend(self) -> None:
+        """Drop a torn last line; its `append` never returned, so nobody has relied on it."""
+        if self.torn:
+            try:
+                os.ftruncate(self._descriptor, self._size)
+                self._disk.sync(self._descriptor)
+            except OSError as error:
+                raise self._problem("mended", error) from error
+            self.torn = False
+
+    def append(self, body: Mapping[str, Any], number: int | None = None) -> None:
+        """Add one entry; on return it is on the disk.
+
+        Raises:
+            FileProblem: it could not be written (full, read-only), and nothing was added; or
+                the file was changed by somebody else.
+        """
+        self._check_ours()
+        line, head = seal(body, self.head.number + 1 if number is None else number, self.head.hash)
+        try:
+            if self._size == 0:
+                self._disk.sync_folder(self.path.parent)
+            self._disk.write(self._descriptor, line)
+            self._disk.sync(self._descriptor)
+        except OSError as error:
+            self._undo()
+            raise self._problem("written", error) from error
+        self.head, self._size = head, self._size + len(line)
+
+    def rewrite(self, bodies: Iterable[Mapping[str, Any]]) -> None:
+        """Replace the whole content by these entries: afterwards it is the old one or the new."""
+        self._check_ours()
+        lines, head = [], Head()
+        for body in bodies:
+            line, head = seal(body, head.number + 1, head.hash)
+            lines.append(line)
+        data, part = b"".join(lines), self.path.with_name(self.path.name + ".new")
+        try:
+            descriptor = os.open(part, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                self._disk.write(descriptor, data)
+                self._disk.sync(descriptor)
+                self._disk.replace(part, self.path)
+            except BaseException:
+                os.close(descriptor)
+                raise
+        except OSError as error:
+            raise self._problem("rewritten", error) from error
+        os.close(self._descriptor)
+        self._descriptor, self.head, self._size = descriptor, head, len(data)
+
+    def close(self) -> None:
+        """Release the lock and the file; may be called twice."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def _check_ours(self) -> None:
+        if self._descriptor < 0:
+            raise FileProblem(f"{self.path}: this {self.what} is closed: open it again")
+        if os.getpid() != self._process:
+            raise InUse(f"{self.path}: this {self.what} belongs to the process that opened it: open it after the fork")
+        if self._broken:
+            raise FileProblem(f"{self.path}: this {self.what} could not be put right ({self._broken}): open it again")
+        try:
+            here, there = os.fstat(self._descriptor), os.stat(self.path)
+        except OSError as error:
+            raise self._problem("found", error) from error
+        if not os.path.samestat(here, there) or here.st_size != self._size or self.torn:
+            raise FileProblem(f"{self.path}: this {self.what} was changed or replaced while in use: open it again")
+
+    def _undo(self) -> None:
+        try:
+            os.ftruncate(self._descriptor, self._size)
+            self._disk.sync(self._descriptor)
+        except OSError as error:
+            self._broken = str(error.strerror)
+
+    def _problem(self, done: str, error: OSError) -> FileProblem:
+        return FileProblem(
+            f"{self.path}: this {self.what} cannot be {done} ({error.strerror}): "
+            "free space, or make it and its folder writable, then try again"
+        )

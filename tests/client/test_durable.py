@@ -1,0 +1,475 @@
+"""The durable client: at most one toss a round, a stored bit for ever, and never a report without its reservation."""
+
+import json
+import math
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from client.faults import Boxed, CountingCoins, Crash, CrashingDisk, FailingDisk, Start, copy
+from turnout import Averaging, Classical, IntegralController, PaperCoin, Prior, SeededCoins, paper_population, simulate
+from turnout.algorithm.client import ClientState
+from turnout.client import store
+from turnout.client.durable import DurableClient, Stopped, StoreRolledBack
+from turnout.client.store import Conflict, RoundLost, RoundPassed, missed
+from turnout.errors import FileProblem
+from turnout.privacy.journal import InUse
+from turnout.privacy.ledger import BudgetSpent, Ledger, LedgerRolledBack, Limit
+from turnout.problem.costs import PolynomialCosts
+
+COSTS = PolynomialCosts([[3.0]], powers=(2,))
+HOSTILE = (math.nan, math.inf, -math.inf, -1.0, 0.0, -0.0, 1e308, 5e-324, 10**300)
+
+
+def open_ledger(folder, reports=1000, **options):
+    return Ledger.open(folder / "ledger.jsonl", datum="cost", limit=Limit(reports, math.inf), **options)
+
+
+def make(folder, ledger, mechanism=None, **options):
+    options = {"prior": Start(), "run": "run", "coins": CountingCoins(1)} | options
+    return DurableClient(folder, options.pop("costs", COSTS), mechanism or Boxed(), ledger=ledger, **options)
+
+
+@pytest.fixture
+def ledger(tmp_path):
+    with open_ledger(tmp_path) as ledger:
+        yield ledger
+
+
+def test_a_decided_round_is_returned_verbatim_whatever_the_signal_also_after_a_restart(tmp_path, ledger):
+    with make(tmp_path, ledger) as client:
+        bits = [client.decide(round, 2.0) for round in range(30)]
+        assert {True, False} == set(bits)
+        assert [client.decide(round, 1e9) for round in range(30)] == bits
+    coins = CountingCoins()
+    with make(tmp_path, ledger, coins=coins) as client:
+        assert [client.decide(round, math.nan) for round in range(30)] == bits
+    assert coins.tossed == []
+    assert ledger.spent == 30
+    assert (tmp_path / "rounds.jsonl").stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("averaging", [Averaging(), Averaging(remember=7), Averaging(by="probability")], ids=str)
+@pytest.mark.parametrize("mechanism", [Classical(), PaperCoin(3.5), Boxed()], ids=str)
+def test_restarted_clients_decide_exactly_as_a_simulation(tmp_path, mechanism, averaging):
+    problem = paper_population(seed=0).problem(capacity=600)
+    server = IntegralController(0.0075, 0.35)
+    run = simulate(problem, mechanism, server, rounds=40, seed=3, start=Prior(0.5), averaging=averaging, engine="numpy")
+    options = {"coins": SeededCoins(3), "prior": Prior(0.5), "averaging": averaging}
+    for client in (0, 5, 1199):
+        home = tmp_path / str(client)
+        home.mkdir()
+        options |= {"costs": problem.costs[client], "client_id": client}
+        with open_ledger(home) as ledger:
+            for round in range(40):
+                with make(home, ledger, mechanism, **options) as agent:
+                    agent.decide(round, run.signal[max(0, round - server.lag)])
+            with make(home, ledger, mechanism, **options) as agent:
+                assert agent._store.before(40).average[0] == run.average[client]
+
+
+def test_missed_rounds_count_as_not_participating(tmp_path, ledger):
+    with make(tmp_path, ledger, joined=2) as client:
+        bits = [client.decide(5, 1.0), client.decide(6, 1.0), client.decide(10, 1.0)]
+    expected = (0.5 * 10 + sum(bits)) / (10 + 9)
+    with make(tmp_path, ledger) as client:
+        assert client.status()["average"] == pytest.approx(expected, rel=1e-15)
+        assert ledger.spent == 3
+        with pytest.raises(RoundPassed, match="round must be above 10"):
+            client.decide(7, 1.0)
+
+
+@pytest.mark.parametrize("averaging", [Averaging(), Averaging(remember=50), Averaging(remember=10_050)], ids=str)
+def test_a_server_that_jumps_ahead_does_not_keep_the_client_busy(tmp_path, ledger, averaging, monkeypatch):
+    state = ClientState(np.array([5.0]), 10.0)
+    exact = missed(state, 300, averaging)
+    monkeypatch.setattr(store, "_STEPS", 20)
+    formula = missed(state, 300, averaging)
+    assert formula.participations == pytest.approx(exact.participations, rel=1e-12)
+    assert formula.rounds == exact.rounds
+    with make(tmp_path, ledger, averaging=averaging) as client:
+        client.decide(0, 1.0)
+        client.decide(2**53 - 1, 1.0)
+
+
+def test_the_history_moves_by_what_the_server_counted(tmp_path, ledger):
+    with make(tmp_path, ledger, coins=SeededCoins(1)) as client:
+        bits = []
+        for round in range(20):
+            bits.append(client.decide(round, 3.0))
+            client.acknowledge(round, round % 3 != 0)
+            client.acknowledge(round, round % 3 != 0)  # again: nothing happens
+        counted = sum(bit for round, bit in enumerate(bits) if round % 3)
+        assert any(bits[::3])
+        assert client.status()["average"] == pytest.approx((5 + counted) / 30, rel=1e-15)
+        with pytest.raises(Conflict, match="round 3 was acknowledged as counted=False"):
+            client.acknowledge(3, True)
+        with pytest.raises(RoundPassed, match="got 77"):
+            client.acknowledge(77, True)
+        average = client.status()["average"]
+    with make(tmp_path, ledger) as client:
+        assert client.status()["average"] == average
+        assert [client.decide(round, 1.0) for round in range(20)] == bits  # the bit itself stays
+
+
+def test_a_late_refusal_corrects_the_history(tmp_path, ledger):
+    options = {"averaging": Averaging(remember=5), "coins": SeededCoins(1)}
+    with make(tmp_path, ledger, **options) as client:
+        bits = [client.decide(round, 50.0) for round in range(10)]
+        for round in range(10):
+            client.acknowledge(round, False)
+        assert any(bits)
+        expected = missed(ClientState(np.array([5.0]), 10.0), 10, options["averaging"])
+        assert client.status()["average"] == expected.average[0]
+
+
+def test_a_long_life_is_tidied_and_forgets_nothing_that_matters(tmp_path, ledger, monkeypatch):
+    monkeypatch.setattr(store, "LINES", 50)
+    monkeypatch.setattr(store, "KEPT", 10)
+    with make(tmp_path, ledger, coins=SeededCoins(1)) as client:
+        bits = [client.decide(round, 2.0) for round in range(300)]
+        average = client.status()["average"]
+    assert average == pytest.approx((5 + sum(bits)) / 310, rel=1e-12)
+    assert len((tmp_path / "rounds.jsonl").read_text().splitlines()) <= 60
+    with make(tmp_path, ledger) as client:
+        assert client.status()["average"] == average
+        assert [client.decide(round, 2.0) for round in range(295, 300)] == bits[295:]
+        with pytest.raises(RoundPassed):
+            client.decide(3, 2.0)
+
+
+@pytest.mark.parametrize("mechanism", [Classical(), PaperCoin(1.0), Boxed()], ids=str)
+@pytest.mark.parametrize("by", ["bit", "probability"])
+def test_hostile_signals_give_valid_reports(tmp_path, ledger, mechanism, by):
+    options = {"averaging": Averaging(by=by)}
+    with make(tmp_path, ledger, mechanism, **options) as client:
+        bits = [client.decide(round, signal) for round, signal in enumerate(HOSTILE)]
+        assert all(isinstance(bit, bool) for bit in bits)
+        assert 0 < client._store.before(99).average[0] <= 1
+        for signal in ("much", None, 10**400):
+            with pytest.raises(ValueError, match="signal must be a number"):
+                client.decide(50, signal)
+        for round in (-1, 1.5, True, 2**53):
+            with pytest.raises(ValueError, match="round must be a whole number"):
+                client.decide(round, 1.0)
+    with make(tmp_path, ledger, mechanism, **options) as client:
+        assert [client.decide(round, 1.0) for round in range(len(HOSTILE))] == bits
+    assert ledger.spent == len(HOSTILE)
+    for line in (tmp_path / "rounds.jsonl").read_text().splitlines():
+        json.loads(line, parse_constant=pytest.fail)  # strict JSON
+
+
+# After the stop
+
+
+def test_a_budget_of_n_yields_n_tosses_and_then_it_leaves(tmp_path):
+    coins = CountingCoins(1)
+    with open_ledger(tmp_path, reports=7) as ledger, make(tmp_path, ledger, coins=coins) as client:
+        for round in range(7):
+            client.decide(round, 1.0)
+        for round in range(7, 12):
+            with pytest.raises(Stopped, match="all 7 reports"):
+                client.decide(round, 1.0)
+        assert coins.tossed == list(range(7))
+        assert client.status()["stopped_at"] == 7
+        assert client.status()["reports_remaining"] == 0
+        client.decide(3, 1.0)
+
+
+def test_after_the_stop_it_follows_public_numbers_alone(tmp_path):
+    """Clients of very different costs and the same reports act alike for ever."""
+    sequences = []
+    for cost in (0.01, 1000.0):
+        home = tmp_path / str(cost)
+        home.mkdir()
+        costs, coins = PolynomialCosts([[cost]], powers=(2,)), SeededCoins(4)
+        with open_ledger(home, reports=1) as ledger:
+            options = {"costs": costs, "coins": coins, "after_stop": "follow", "joined": 0}
+            with make(home, ledger, Constant(), **options) as client:
+                client.decide(0, 5.0)
+                frozen = client.status()["average"]
+                client.decide(1, 5.0)
+            with make(home, ledger, Constant(), **options) as client:
+                sequences.append([client.decide(round, 10.0) for round in range(2, 400)])
+                assert client._store.stop.average == frozen
+                assert ledger.spent == 1
+                low = [client.decide(400 + i, signal) for i, signal in enumerate((math.nan, -3.0, -math.inf, 0.0))]
+                assert not any(low)
+                assert client.decide(500, math.inf)
+    assert sequences[0] == sequences[1]
+    assert np.mean(sequences[0]) == pytest.approx(2 * frozen, abs=0.13)  # a Bernoulli mean of 398, 5 deviations
+
+
+class Constant(Boxed):
+    @staticmethod
+    def limits(average, parameters):
+        return 0.25, 0.25
+
+
+def test_following_in_the_sum_only_view_uses_a_public_constant(tmp_path):
+    for name, constant, expected in (("prior", None, 0.5), ("given", 0.125, 0.125)):
+        home = tmp_path / name
+        home.mkdir()
+        options = {"averaging": Averaging(by="probability"), "after_stop": "follow", "follow_at": constant}
+        with open_ledger(home, reports=5) as ledger, make(home, ledger, **options) as client:
+            for round in range(8):
+                client.decide(round, 1.0)
+            assert client._store.stop.average == expected
+            assert client._store.find(7).moved == expected
+            assert client.status()["average"] is None
+
+
+@pytest.mark.parametrize(("signals", "frozen"), [((2.0, math.nan), 2.0), ((math.inf, -1.0), None)])
+def test_a_hostile_signal_at_the_stop_freezes_the_last_usable_one(tmp_path, signals, frozen):
+    with open_ledger(tmp_path, reports=1) as ledger, make(tmp_path, ledger, after_stop="follow") as client:
+        for round, signal in enumerate(signals):
+            client.decide(round, signal)
+        assert client._store.stop.signal == frozen
+        client.decide(2, 1.0)
+
+
+def test_a_limit_raised_with_consent_ends_the_stop(tmp_path):
+    with open_ledger(tmp_path, reports=1) as ledger, make(tmp_path, ledger) as client:
+        client.decide(0, 1.0)
+        with pytest.raises(Stopped):
+            client.decide(1, 1.0)
+        ledger.change_limit(Limit(2, math.inf), consent=True)
+        client.decide(2, 1.0)
+        assert client.status()["stopped_at"] is None
+        with pytest.raises(Stopped):
+            client.decide(3, 1.0)
+        assert client._store.stop.round == 3
+
+
+# Releases at joining
+
+
+class Releasing(Boxed):
+    calls = 0
+
+    def enrol(self, costs, uniform, weights=1):
+        Releasing.calls += 1
+        return PolynomialCosts([[1.0 + 9.0 * float(uniform[0])]], powers=(2,))
+
+
+def test_a_release_is_made_once_for_all_runs_and_rounds_cost_nothing_more(tmp_path):
+    surrogates = []
+    with open_ledger(tmp_path, reports=1) as ledger:
+        for run in ("a", "b", "a"):
+            home = tmp_path / run
+            home.mkdir(exist_ok=True)
+            with make(home, ledger, Releasing(), run=run, coins=None, epsilon_per_report=6.0) as client:
+                surrogates.append(client._memory.coefficients.item())
+                for round in range(20):
+                    client.decide(round, 1.0)
+        assert len(set(surrogates)) == 1
+        assert ledger.spent == 1
+        other = PolynomialCosts([[4.0]], powers=(2,))
+        with pytest.raises(ValueError, match="costs must be the one that was released before"):
+            make(tmp_path, ledger, Releasing(), run="c", costs=other, epsilon_per_report=6.0)
+    with open_ledger(tmp_path, reports=0) as ledger, pytest.raises(BudgetSpent):
+        make(tmp_path, ledger, Releasing(), run="d", costs=other, weight=2)
+
+
+# Crashes and full disks
+
+
+def lifetime(folder, disk, rounds, tossed, reported, reports=1000):
+    """One life of a client, up to a crash; what it tossed and reported is added to the lists."""
+    coins = CountingCoins(len(tossed))
+    ledger = client = None
+    try:
+        ledger = open_ledger(folder, reports, disk=disk)
+        client = make(folder, ledger, coins=coins, disk=disk)
+        for round in rounds:
+            try:
+                reported.append((round, client.decide(round, 1.0)))
+                client.acknowledge(round, round % 2 == 0)
+            except (RoundLost, RoundPassed, Stopped, FileProblem):
+                continue
+    except (Crash, FileProblem):
+        pass
+    finally:
+        for thing in (client, ledger):
+            if thing is not None:
+                thing.close()
+        tossed += coins.tossed
+
+
+def assert_sound(folder, tossed, reported):
+    with open_ledger(folder) as ledger:
+        reserved = ledger.reserved("run")
+        assert ledger.spent == len(reserved)
+    assert max(Counter(tossed).values(), default=1) == 1  # no round is tossed twice
+    assert set(tossed) <= set(reserved)  # no toss without its reservation
+    assert {round for round, _ in reported} <= set(tossed)
+    assert len(set(reported)) == len(dict(reported))  # one bit a round
+
+
+@pytest.mark.parametrize("power", [False, True], ids=["killed", "power lost"])
+def test_a_crash_at_every_single_durable_step(tmp_path, power, monkeypatch):
+    monkeypatch.setattr(store, "LINES", 6)
+    monkeypatch.setattr(store, "KEPT", 2)
+    whole = CrashingDisk()
+    (tmp_path / "whole").mkdir()
+    lifetime(tmp_path / "whole", whole, range(5), [], [])
+    assert whole.steps > 40
+    lost = 0
+    for at in range(1, whole.steps + 1):
+        folder, tossed, reported = tmp_path / str(at), [], []
+        folder.mkdir()
+        disk = CrashingDisk(at, power)
+        lifetime(folder, disk, [0, 1, 1, 2, 3, 4], tossed, reported)
+        assert disk.steps == at
+        disk.lose_power()
+        assert_sound(folder, tossed, reported)
+        lifetime(folder, None, [*range(5), *range(3, 8)], tossed, reported)
+        assert_sound(folder, tossed, reported)
+        assert {5, 6, 7} <= set(dict(reported))  # it goes on
+        lost += len(set(range(8)) - set(tossed))
+    assert lost
+
+
+@pytest.mark.parametrize("lasting", [False, True])
+def test_a_disk_that_is_full_at_every_single_step(tmp_path, lasting):
+    whole = FailingDisk()
+    (tmp_path / "whole").mkdir()
+    lifetime(tmp_path / "whole", whole, range(3), [], [])
+    for at in range(1, whole.steps + 1):
+        folder, tossed, reported = tmp_path / str(at), [], []
+        folder.mkdir()
+        lifetime(folder, FailingDisk(at, lasting=lasting), range(3), tossed, reported)
+        if (folder / "ledger.jsonl.witness").exists():
+            assert_sound(folder, tossed, reported)
+        lifetime(folder, None, range(6), tossed, reported)
+        assert_sound(folder, tossed, reported)
+        assert {3, 4, 5} <= set(dict(reported))
+
+
+def test_a_full_disk_costs_at_most_one_reservation_while_it_lasts(tmp_path, ledger):
+    disk, coins = FailingDisk(), CountingCoins()
+    with make(tmp_path, ledger, disk=disk, coins=coins) as client:
+        client.decide(0, 1.0)
+        disk.at, disk.lasting = disk.steps + 1, True
+        for round in range(1, 10):
+            with pytest.raises(FileProblem, match="No space left on device"):
+                client.decide(round, 1.0)
+        assert ledger.spent == len(coins.tossed) == 2
+
+
+def test_killed_at_250_random_moments(tmp_path):
+    killed(tmp_path, kills=250, budget=10**6)
+    assert not (tmp_path / "stopped.log").exists()
+    assert len(lines(tmp_path / "reports.log")) > 100
+
+
+def test_killed_until_a_budget_of_exactly_60_is_spent(tmp_path):
+    killed(tmp_path, kills=120, budget=60)
+    assert lines(tmp_path / "stopped.log")
+    entries = [json.loads(line) for line in lines(tmp_path / "ledger.jsonl")]
+    assert sum(entry["entry"] == "reserved" for entry in entries) == 60
+
+
+def killed(folder, kills, budget):
+    script = Path(__file__).with_name("killed.py")
+    subprocess.run([sys.executable, script, folder, str(kills), str(budget), "1"], check=True, timeout=120)
+    assert not (folder / "errors.log").exists(), (folder / "errors.log").read_text()
+    tossed = [int(line) for line in lines(folder / "tosses.log")]
+    reported = [tuple(map(int, line.split())) for line in lines(folder / "reports.log")]
+    with Ledger.open(folder / "ledger.jsonl", datum="cost") as ledger:
+        reserved = set(ledger.reserved("run"))
+        assert ledger.spent == len(reserved) <= budget
+    assert max(Counter(tossed).values()) == 1
+    assert set(tossed) <= reserved
+    assert {round for round, _ in reported} <= set(tossed)
+    assert len(set(reported)) == len(dict(reported))
+
+
+def lines(path):
+    return path.read_text().splitlines()
+
+
+def test_a_torn_last_line_of_the_store_loses_that_round_alone(tmp_path, ledger):
+    with make(tmp_path, ledger) as client:
+        bits = [client.decide(round, 1.0) for round in range(5)]
+    path = tmp_path / "rounds.jsonl"
+    path.write_bytes(path.read_bytes()[:-20])
+    coins = CountingCoins()
+    with make(tmp_path, ledger, coins=coins) as client:
+        assert [client.decide(round, 1.0) for round in range(4)] == bits[:4]
+        for _ in range(2):
+            with pytest.raises(RoundLost, match="report nothing"):
+                client.decide(4, 1.0)
+        client.acknowledge(4, False)
+        assert client.status()["lost_rounds"] == 1
+        client.decide(5, 1.0)
+    assert coins.tossed == [5]
+
+
+def test_an_older_copy_is_refused(tmp_path):
+    home, elsewhere = tmp_path / "home", tmp_path / "usb"
+    home.mkdir()
+    elsewhere.mkdir()
+    options = {"witness": elsewhere / "witness"}
+    for start in (0, 5):
+        with open_ledger(home, **options) as ledger, make(home, ledger) as client:
+            for round in range(start, start + 5):
+                client.decide(round, 1.0)
+        if start == 0:
+            copy(home, tmp_path / "backup")
+    (home / "rounds.jsonl").write_bytes((tmp_path / "backup" / "rounds.jsonl").read_bytes())
+    with (
+        open_ledger(home, **options) as ledger,
+        pytest.raises(StoreRolledBack, match="reservations for 5 later rounds"),
+    ):
+        make(home, ledger)
+    copy(tmp_path / "backup", home)  # the ledger and the store
+    with pytest.raises(LedgerRolledBack, match=r"ends at entry 5, its witness .* has seen entry 10"):
+        open_ledger(home, **options)
+
+
+def test_one_process_one_run_one_folder(tmp_path, ledger):
+    with make(tmp_path, ledger), pytest.raises(InUse, match="in use elsewhere"):
+        make(tmp_path, ledger)
+    with pytest.raises(ValueError, match=r"run must be 'run', as .* began, got 'other'"):
+        make(tmp_path, ledger, run="other")
+    with pytest.raises(ValueError, match="prior must be"):
+        make(tmp_path, ledger, prior=Start(0.25))
+
+
+def test_bad_arguments(tmp_path, ledger):
+    with pytest.raises(FileProblem, match="create it first"):
+        make(tmp_path / "missing", ledger)
+    for options, message in (
+        ({"costs": PolynomialCosts([[1.0], [2.0]], powers=(2,))}, "costs must be of one client, got 2"),
+        ({"prior": Start(0.0)}, "prior must be"),
+        ({"after_stop": "stay"}, "after_stop must be"),
+        ({"follow_at": 1.5}, "follow_at must be"),
+        ({"weight": 0}, "weight must be"),
+        ({"epsilon_per_report": math.nan}, "epsilon_per_report must be"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            make(tmp_path, ledger, **options)
+    ledger.change_limit(Limit(5, 1.0))
+    with pytest.raises(ValueError, match=r"epsilon_per_report must be at most the ledger's 1\.0, got inf"):
+        make(tmp_path, ledger)
+
+
+def test_a_device_needs_neither_simulation_nor_theory_nor_compiled_libraries():
+    heavy = "('turnout.simulation', 'turnout.theory', 'numba', 'scipy', 'turnout.privacy.certificate')"
+    code = f"import sys, turnout.client.durable; sys.exit(any(name in sys.modules for name in {heavy}))"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_nothing_private_is_logged_or_in_the_status(tmp_path, ledger, capfd, caplog):
+    costs = PolynomialCosts([[3.14159]], powers=(2,))
+    with caplog.at_level(0), make(tmp_path, ledger, costs=costs) as client:
+        client.decide(0, 1.0)
+        told = str(client.status())
+    assert "3.14159" not in told
+    assert capfd.readouterr() == ("", "")
+    assert not caplog.records

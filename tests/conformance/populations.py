@@ -84,7 +84,7 @@ def problems(clients):
 def options(clients):
     """Options of `simulate`, alone and together."""
     movement = Schedule(
-        join={40: slice(0, clients // 4), 41: [clients - 1]},
+        join={40: slice(0, clients // 8), 41: [clients - 1]},
         leave={90: slice(clients // 4, clients // 2)},
         away=[(20, 60, slice(clients // 2, clients // 2 + clients // 8))],
         capacity={70: clients / 3},

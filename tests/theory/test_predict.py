@@ -105,8 +105,8 @@ def test_two_points_have_the_moments_they_stand_for():
     np.testing.assert_allclose(first * (low - mean) ** 2 + second * (high - mean) ** 2, variance, atol=1e-6)
 
 
-def test_a_forecast_needs_two_rounds(paper_problem):
-    with pytest.raises(ValueError, match="2 or more"):
+def test_a_forecast_needs_some_rounds(paper_problem):
+    with pytest.raises(ValueError, match="10 or more"):
         predict(paper_problem, Classical(), 1)
     early = predict(paper_problem, Classical(), 300)
     assert early.path.rounds[-1] == pytest.approx(299, abs=1)

@@ -12,7 +12,7 @@ LARGEST_STEP = math.log(10.0)
 """Of the logarithm of the signal: at most ten times more or less in a round. Six rounds bridge a
 first guess wrong by a million, and one mistaken step costs one round of too many or too few."""
 
-REACH = 1e9
+REACH = 1e15
 """The signal stays within this factor of the first: while nobody can come it must not climb for ever,
 or it would have to climb down as long afterwards."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 import typer
@@ -11,7 +12,7 @@ from turnout.cli.paper import paper
 from turnout.cli.report import report
 from turnout.cli.show import show
 from turnout.cli.simulate import simulate
-from turnout.errors import Interrupted, TurnoutError
+from turnout.errors import TurnoutError
 from turnout.version import __version__
 
 app = typer.Typer(
@@ -49,6 +50,12 @@ def main() -> None:
     except (ValueError, TurnoutError) as error:
         print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
         sys.exit(2)
-    except (Interrupted, KeyboardInterrupt):
+    except KeyboardInterrupt:  # before or after the rounds; within them `simulate` keeps what is done
         print("interrupted", file=sys.stderr)
         sys.exit(130)
+    except Exception as error:
+        if os.environ.get("TURNOUT_DEBUG"):
+            raise
+        said = " ".join(str(error).split())
+        print(f"error: {type(error).__name__}: {said}: check the input (TURNOUT_DEBUG=1 shows where)", file=sys.stderr)
+        sys.exit(2)

@@ -71,6 +71,16 @@ def put(values: dict[str, Any], name: str, value: Any) -> None:
     values[key] = value
 
 
+def check_tables(values: dict[str, Any]) -> None:
+    """Refuse a number or a text where a table of settings must be, before anything looks into it."""
+    for name in ("population", "mechanism", "controller", "keep"):
+        if not isinstance(values.get(name, {}), dict):
+            raise invalid(name, "a table", repr(values[name]), f"write [{name}] and its settings below it")
+    clients = values.get("population", {}).get("clients", 1)
+    if not isinstance(clients, int) or isinstance(clients, bool) or not 0 < clients <= 2**40:
+        raise invalid("population.clients", "a whole number from 1 up", repr(clients), "give how many")
+
+
 def choose_population(
     values: dict[str, Any], population: str | None, clients: int | None, seed: int | None, capacity: float | None
 ) -> None:
@@ -80,9 +90,11 @@ def choose_population(
             raise invalid("--clients", "left out for a population from a file", clients, "edit the file instead")
         values["population"] = {"kind": "paper"} if population == "paper" else {"file": population}
     values.setdefault("population", {"kind": "paper"})
+    check_tables(values)
     put(values, "population.clients", clients)
     put(values, "population.seed", seed)
     put(values, "capacity", capacity)
+    check_tables(values)
     if "capacity" not in values:
         if values["population"].get("kind") != "paper":
             raise ValueError("capacity is missing: give --capacity, or capacity = … in the settings")

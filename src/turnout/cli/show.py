@@ -68,15 +68,16 @@ def privacy(mechanism: dict[str, Any]) -> str:
 def print_summary(trajectory: Trajectory, facts: dict[str, Any]) -> None:
     """The facts of a run, for people."""
     from rich.console import Console
+    from rich.markup import escape
     from rich.table import Table
 
     def words(settings: dict[str, Any]) -> str:
-        return " ".join([str(settings["kind"]), *(f"{k}={v}" for k, v in settings.items() if k != "kind")])
+        return escape(" ".join([str(settings["kind"]), *(f"{k}={v}" for k, v in settings.items() if k != "kind")]))
 
     table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
     table.add_row("run", f"{facts['rounds']:,} rounds of {facts['clients']:,} clients, seed {facts['seed']}")
     table.add_row("mechanism", words(facts["mechanism"]))
-    table.add_row("privacy", facts["privacy"])
+    table.add_row("privacy", escape(facts["privacy"]))
     table.add_row("controller", words(facts["controller"]))
     spread = (
         f"{facts['turnout_mean']:.1f} ± {facts['turnout_spread']:.1f} over the last {facts['turnout_rounds']} rounds"

@@ -72,14 +72,15 @@ def _with_defaults(values: dict[str, Any]) -> dict[str, Any]:
     values.setdefault("mechanism", {"kind": "classical"})
     values.setdefault("rounds", 10_000)
     server, population = values.setdefault("controller", {}), values["population"]
-    if "kind" not in server:
-        # The paper's gain fits its population; for any other, one that needs no gain, unless one is given.
-        server["kind"] = "integral" if "gain" in server or population.get("kind") == "paper" else "self-tuning"
+    choices.check_tables(values)
+    clients = population.get("clients", 1200)
+    # The paper's gain, 0.0075 at 1200 clients, fits its population and capacity; all else is safer with none.
+    like_paper = population.get("kind") == "paper" and clients and values["capacity"] == clients / 2
+    server.setdefault("kind", "integral" if "gain" in server or like_paper else "self-tuning")
     if server["kind"] == "integral":
         server.setdefault("initial", 0.35)
-        if population.get("kind") == "paper":
-            # 0.0075 at 1200 clients; the turnout's slope grows with their number.
-            server.setdefault("gain", 9.0 / population.get("clients", 1200))
+        if like_paper:
+            server.setdefault("gain", 9.0 / clients)
     return values
 
 
@@ -122,7 +123,7 @@ def _report(trajectory: Trajectory, run: Run, output: Path | None, as_json: bool
     from turnout.problem.optimum import optimum
 
     facts: dict[str, Any] = summary(trajectory)
-    best = optimum(run.problem)
+    best = optimum(run.schedule.problem_at(trajectory.rounds - 1, run.problem))
     facts["optimum_cost"] = best.cost
     if facts["cost"] is not None:
         facts["cost_gap_percent"] = 100.0 * (facts["cost"] / best.cost - 1.0)

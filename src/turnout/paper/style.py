@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 from turnout.errors import MissingExtra
 from turnout.paper.settings import CLASSICAL, SETTINGS, beta_name
 from turnout.report.traces import PALETTE
+from turnout.simulation.output import whole_file
 
 COLOURS = {CLASSICAL: "#444444"} | {
     beta_name(beta): colour for beta, colour in zip(SETTINGS["betas"].value, PALETTE, strict=False)
@@ -62,8 +63,10 @@ def panels(
         )
         yield axes.ravel()
         folder.mkdir(parents=True, exist_ok=True)
-        figure.savefig(folder / f"{name}.png")
-        figure.savefig(folder / f"{name}.svg", metadata={"Date": None})
+        with whole_file(folder / f"{name}.png") as file:
+            figure.savefig(file, format="png")
+        with whole_file(folder / f"{name}.svg") as file:
+            figure.savefig(file, format="svg", metadata={"Date": None})
         pyplot.close(figure)
 
 
@@ -79,8 +82,3 @@ def band(axes: Any, x: Any, runs: Any, colour: str, label: str) -> None:
     low, middle, high = np.percentile(runs, [2.5, 50, 97.5], axis=0)
     axes.fill_between(x, low, high, color=colour, alpha=0.25, linewidth=0)
     axes.plot(x, middle, color=colour, label=label)
-
-
-def names() -> Sequence[str]:
-    """The five runs in the order of legends."""
-    return list(COLOURS)

@@ -196,6 +196,11 @@ class PolynomialCosts:
                     f"{self._terms[term, client]} for client {client}, power {power}",
                     "correct or remove that client",
                 )
+        with np.errstate(over="ignore"):
+            steepest = self.slope(np.ones(len(self))) + self.value(np.ones(len(self)))
+        if not np.isfinite(steepest).all():
+            client = int(np.argmin(np.isfinite(steepest)))
+            raise _not_convex(client, "a cost or slope too large for a number", f"{self.coefficients[client].tolist()}")
         if np.any(self._terms < 0.0):
             check_costs(self)  # may still be convex: look at the slope itself
             return

@@ -53,6 +53,8 @@ def paper_population(seed: int = 0, clients: int = 1200) -> Population:
         >>> paper_population(seed=0).costs
         PolynomialCosts(1200 clients, powers=(2, 4, 6))
     """
+    if not isinstance(seed, (int, np.integer)) or seed < 0:
+        raise invalid("population seed", "a whole number from 0 up", seed, "choose another")
     if clients < 4 or clients % 4:
         raise invalid("clients", "a multiple of 4 (the paper's four groups)", clients, "round it to one")
     generator = np.random.default_rng(seed)
@@ -178,16 +180,16 @@ def _draw(name: str, spec: Any, size: int, generator: np.random.Generator) -> Ar
     kind, arguments = next(iter(spec.items()))
     try:
         return np.asarray(draws[kind](*arguments), dtype=np.float64)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise invalid(f"{name}.{kind}", shape, repr(arguments), f"correct the numbers ({error})") from error
 
 
 def _read_csv(path: Path) -> Population:
     """A header `x^2,x^4,weight` and one row a client."""
     try:
-        with path.open(newline="", encoding="utf-8") as file:
-            rows = list(csv.reader(file))
-    except (OSError, UnicodeDecodeError) as error:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            rows = [row for row in csv.reader(file) if row]
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise FileProblem(f"{path}: cannot be read ({error}): check the path") from error
     if len(rows) < 2:
         raise FileProblem(f"{path}: holds no clients: expected a header such as x^2,x^4,weight and one row a client")
@@ -197,10 +199,14 @@ def _read_csv(path: Path) -> Population:
             raise FileProblem(f"{path}: unknown column {name!r}: columns are x^2, x^4, … and weight")
     values = np.empty((len(rows) - 1, len(header)))
     for number, row in enumerate(rows[1:]):
+        if len(row) != len(header):
+            raise FileProblem(f"{path}: line {number + 2}: {len(row)} cells: give {len(header)} numbers")
         try:
-            values[number] = np.array([float(cell) for cell in row]).reshape(len(header))
+            values[number] = [float(cell) for cell in row]
         except ValueError as error:
             raise FileProblem(f"{path}: line {number + 2}: {error}: give {len(header)} numbers") from error
+    if len(set(header)) < len(header):
+        raise FileProblem(f"{path}: a column comes twice in {header}: keep one")
     terms = [column for column, name in enumerate(header) if name != "weight"]
     costs = PolynomialCosts(values[:, terms], tuple(int(header[column][2:]) for column in terms))
     return Population(costs, values[:, header.index("weight")] if "weight" in header else None)  # type: ignore[arg-type]
@@ -211,9 +217,9 @@ def _read_npz(path: Path) -> Population:
     try:
         with np.load(path, allow_pickle=False) as file:
             arrays = {name: file[name] for name in ("coefficients", "powers", "weights") if name in file.files}
-    except (OSError, EOFError, ValueError, zipfile.BadZipFile) as error:
+    except (OSError, EOFError, ValueError, AttributeError, TypeError, zipfile.BadZipFile) as error:
         raise FileProblem(f"{path}: cannot be read as .npz ({error}): check the path and write it anew") from error
     if not {"coefficients", "powers"} <= set(arrays):
         raise FileProblem(f"{path}: holds no population: expected the arrays coefficients and powers")
-    powers = tuple(int(power) for power in arrays["powers"])
+    powers = tuple(np.atleast_1d(arrays["powers"]).tolist())
     return Population(PolynomialCosts(arrays["coefficients"], powers), arrays.get("weights"))

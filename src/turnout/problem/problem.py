@@ -106,6 +106,10 @@ def _check_weights(weights: npt.ArrayLike, clients: int) -> Weights:
             f"{given[client]} for client {client}",
             "use a smaller unit (watts, not kilowatts), and leave out clients that bring nothing",
         )
+    if float(np.sum(given, dtype=np.float64)) > 2**53:
+        raise invalid(
+            "weights", "of at most 2^53 together", f"{np.sum(given, dtype=np.float64):.3g}", "use a larger unit"
+        )
     whole = given.astype(np.int64)
     whole.flags.writeable = False
     return whole

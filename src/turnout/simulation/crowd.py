@@ -55,8 +55,10 @@ class Crowd:
         state = ClientState(np.ones(clients), rounds, released(problem, mechanism, coins))
         return cls(problem.costs, problem.weights, mechanism, averaging, coins, state, start)
 
-    def welcome(self, newcomers: npt.NDArray[np.int64]) -> int:
+    def welcome(self, newcomers: npt.NDArray[np.int64], here: npt.NDArray[np.int64]) -> int:
         """Start the history of newcomers; returns what those bring who take part at once.
+
+        With the paper's start these are the ones that are `here`; who is away begins by missing a round.
 
         Paper: Algorithms 2 and 3, initialisation: X_i(0) = 1 and x_i(0) = 1.
         """
@@ -73,4 +75,6 @@ class Crowd:
             self.state = ClientState(participations, rounds, self.state.memory)
         if self.start is not None:
             return 0
-        return len(newcomers) if self.weights is None else int(self.weights[newcomers].sum())
+        if len(here) < len(newcomers):
+            participations[np.setdiff1d(newcomers, here)] = 0.0
+        return len(here) if self.weights is None else int(self.weights[here].sum())

@@ -33,7 +33,7 @@ class Keep:
 
     Example:
         >>> Keep(every=1000, averages="all").size(rounds=10_000, clients=10**9)
-        104000240192
+        96000240192
     """
 
     every: int = 100
@@ -49,6 +49,10 @@ class Keep:
             raise invalid("keep.every", "1 or more rounds", self.every, "use 1 to record every round")
         if self.histogram < 0:
             raise invalid("keep.histogram", "0 (none) or a number of bins", self.histogram, "try 20")
+        if isinstance(self.averages, slice):
+            if self.averages.stop is None:
+                raise invalid("keep.averages", "a slice with an end", self.averages, "use 'all', or name the end")
+            object.__setattr__(self, "averages", list(range(*self.averages.indices(self.averages.stop))))
         if isinstance(self.averages, str) and self.averages != "all":
             raise invalid("keep.averages", "'all' or a list of clients", f"{self.averages!r}", "use 'all'")
 
@@ -56,29 +60,27 @@ class Keep:
         """The clients whose averages are kept."""
         if self.averages is None:
             return np.empty(0, np.int64)
-        everyone = np.arange(clients)
         if isinstance(self.averages, str):
-            return everyone
-        try:
-            return np.asarray(everyone[self.averages])
-        except IndexError as error:
-            raise invalid(
-                "keep.averages", f"clients from 0 to {clients - 1}", str(error), "name such clients"
-            ) from None
+            return np.arange(clients)
+        chosen = np.asarray(self.averages)
+        good = chosen.ndim == 1 and chosen.dtype.kind in "iu" and np.all((chosen >= 0) & (chosen < clients))
+        if not good:
+            raise invalid("keep.averages", f"clients from 0 to {clients - 1}", self.averages, "name such clients")
+        return chosen.astype(np.int64)
 
     def size(self, rounds: int, clients: int) -> int:
-        """The bytes that the record takes, about."""
+        """The bytes that the record takes, about; the clients' own state comes on top."""
         checkpoints = rounds // self.every + 2
         numbers = 1 + self.cost + 2 * (self.distance_to is not None) + self.histogram
-        return 24 * rounds + 8 * checkpoints * (numbers + len_of(self.averages, clients)) + 8 * clients * self.state
+        return 24 * rounds + 8 * checkpoints * (numbers + len_of(self.averages, clients))
 
     def check(self, rounds: int, clients: int) -> None:
         """Refuse a record that would not fit, before anything runs."""
-        chosen = self.chosen(clients)
+        self.chosen(clients)
         if self.distance_to is not None and np.shape(self.distance_to) != (clients,):
             raise invalid("keep.distance_to", f"of shape ({clients},)", np.shape(self.distance_to), "one a client")
         size = self.size(rounds, clients)
-        if size > self.limit and len(chosen) + self.histogram > 1:
+        if size > self.limit:
             raise invalid(
                 "keep",
                 f"at most {self.limit / 2**20:,.0f} MiB",
@@ -182,7 +184,7 @@ class Recorder:
             "histogram": keep.histogram > 0,
             "averages": keep.averages is not None,
         }
-        return {name: np.array(self.rows[name]) if wanted else None for name, wanted in asked.items()}
+        return {name: np.array(self.rows.get(name, [])) if wanted else None for name, wanted in asked.items()}
 
     def resume(self, rounds: npt.NDArray[np.int64], columns: dict[str, npt.NDArray[Any] | None]) -> None:
         """Take over an earlier record; a last checkpoint that an unbroken run would not have is dropped."""

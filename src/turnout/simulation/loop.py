@@ -48,7 +48,8 @@ def _begin(engine: Engine, crowd: Crowd, book: Book, span: Span) -> None:
     engine.enter(span.status)
     if not len(span.newcomers):
         return
-    came = crowd.welcome(span.newcomers)
+    here = span.newcomers if span.status is None else span.newcomers[span.status[span.newcomers] == PRESENT]
+    came = crowd.welcome(span.newcomers, here)
     if crowd.start is not None:
         return
     others = np.full(len(crowd), PRESENT, np.uint8) if span.status is None else span.status.copy()

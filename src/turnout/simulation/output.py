@@ -19,11 +19,17 @@ def check_writable(path: str | Path) -> Path:
         FileProblem: the folder is missing, or the path is a folder or not writable.
     """
     path = Path(path)
+    try:
+        exists, folder = path.exists(), path.is_dir()
+    except (OSError, ValueError) as error:
+        raise FileProblem(f"{path}: cannot be written ({error}): choose another path") from error
     if not path.parent.is_dir():
         raise FileProblem(f"{path}: cannot be written (no folder {path.parent}): create it first")
-    if path.is_dir():
+    if folder:
         raise FileProblem(f"{path}: cannot be written (it is a folder): name a file in it")
-    if not os.access(path if path.exists() else path.parent, os.W_OK):
+    if exists and not path.is_file():
+        raise FileProblem(f"{path}: cannot be written (not an ordinary file): name another")
+    if not os.access(path.parent, os.W_OK) or (exists and not os.access(path, os.W_OK)):
         raise FileProblem(f"{path}: cannot be written (permission denied): choose another path")
     return path
 
@@ -31,9 +37,9 @@ def check_writable(path: str | Path) -> Path:
 @contextlib.contextmanager
 def whole_file(path: Path) -> Iterator[IO[bytes]]:
     """A temporary file that takes the name `path` only once it is complete."""
-    handle = None
+    handle, path = None, path.resolve()  # a link is followed, not replaced
     try:
-        descriptor, handle = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        descriptor, handle = tempfile.mkstemp(dir=path.parent, prefix=".turnout-")
         with os.fdopen(descriptor, "wb") as file:
             yield file
         os.chmod(handle, 0o666 & ~_umask())  # mkstemp is stricter than an ordinary file

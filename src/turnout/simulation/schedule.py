@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from turnout.errors import invalid
+from turnout.problem.problem import Problem
 from turnout.settings import Table
 
 Status = npt.NDArray[np.uint8]
@@ -82,8 +83,14 @@ class Schedule:
                 over = over or np.arange(clients)[who].size == 0
             except IndexError:
                 over = True
+            over = over or (not isinstance(who, slice) and np.min(who, initial=0) < 0)
             if over:
                 raise invalid("schedule clients", f"some of 0 to {clients - 1}", who, "name clients that exist")
+        status = self._at_first(clients)
+        for when, becomes, who in self._moves():
+            if becomes == PRESENT and when > 0 and np.any(status[who] == PRESENT):
+                raise invalid("schedule.join", "of clients that are not there", f"round {when}", "let them leave first")
+            status[who] = becomes
 
     @property
     def has_movement(self) -> bool:
@@ -102,12 +109,8 @@ class Schedule:
 
     def status_at(self, round: int, clients: int) -> Status:
         """ABSENT, PRESENT or AWAY for each client in a round, shape (clients,)."""
-        status = np.full(clients, PRESENT, dtype=np.uint8)
-        for late in self.join.values():
-            status[late] = ABSENT
-        moves = [(when, PRESENT, who) for when, who in self.join.items()]
-        moves += [(when, ABSENT, who) for when, who in self.leave.items()]
-        for when, becomes, who in sorted(moves, key=lambda move: (move[0], move[1])):
+        status = self._at_first(clients)
+        for when, becomes, who in self._moves():
             if when <= round:
                 status[who] = becomes
         for first, stop, who in self.away:
@@ -116,6 +119,33 @@ class Schedule:
                 away[who] = True
                 status[away & (status == PRESENT)] = AWAY
         return status
+
+    def _moves(self) -> list[tuple[int, int, Any]]:
+        """(round, ABSENT or PRESENT, clients) in order; in one round, leaving comes before joining."""
+        moves = [(when, PRESENT, who) for when, who in self.join.items()]
+        moves += [(when, ABSENT, who) for when, who in self.leave.items()]
+        return sorted(moves, key=lambda move: (move[0], move[1]))
+
+    def _at_first(self, clients: int) -> Status:
+        """Everyone is there before round 0, but those whose first move is to join later."""
+        status, moved = np.full(clients, PRESENT, dtype=np.uint8), np.zeros(clients, dtype=bool)
+        for when, becomes, who in self._moves():
+            first = np.zeros(clients, dtype=bool)
+            first[who] = True
+            first &= ~moved
+            moved |= first
+            if becomes == PRESENT and when > 0:
+                status[first] = ABSENT
+        return status
+
+    def problem_at(self, round: int, problem: Problem) -> Problem:
+        """The problem as it stands in a round: its members, and the capacity then."""
+        members = self.status_at(round, len(problem)) != ABSENT
+        capacity = self.capacity_at(round, problem.capacity)
+        if members.all():
+            return Problem(problem.costs, capacity, problem.weights)
+        weights = None if problem.weights is None else problem.weights[members]
+        return Problem(problem.costs[members], capacity, weights)
 
     def newcomers_at(self, round: int, clients: int) -> npt.NDArray[np.int64]:
         """The clients whose history starts in a round."""
@@ -199,6 +229,7 @@ def _clients(entry: Table) -> npt.NDArray[np.int64]:
 
 
 def _range(name: str, values: list[Any]) -> tuple[int, int]:
-    if len(values) != 2 or not all(isinstance(value, int) for value in values) or not 0 <= values[0] < values[1]:
+    whole = isinstance(values, list) and len(values) == 2 and all(type(value) is int for value in values)
+    if not whole or not 0 <= values[0] < values[1] <= 2**40:
         raise invalid(name, "[first, stop] with 0 <= first < stop", values, "stop is not included")
     return values[0], values[1]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -48,8 +49,8 @@ def simulate(
         start: None for the paper's start (everyone takes part in round 0), a public `Prior`, or a
             `Trajectory` to continue exactly as if it had never stopped. (A continued run may be
             given another problem, of as many clients: costs that drift.)
-        schedule: who joins, leaves or is away, and a capacity that changes.
-        averaging: how histories move; all rounds, by the bit, unless given.
+        schedule: who joins, leaves or is away, and a capacity that changes; the continued run's, unless given.
+        averaging: how histories move; all rounds, by the bit (or as in the continued run), unless given.
         keep: what to record; the continued run's, unless given.
         threads: at most so many; as many as there are cores, unless given.
         progress: called now and then with (rounds done, rounds in all).
@@ -82,7 +83,7 @@ def replicate(
     controller: Controller,
     rounds: int,
     *,
-    seeds: Sequence[int],
+    seeds: Iterable[int],
     threads: int | None = None,
     **options: Any,
 ) -> list[Trajectory]:
@@ -105,6 +106,7 @@ def replicate(
     def one(seed: int) -> Trajectory:
         return simulate(problem, mechanism, controller, rounds, seed=seed, threads=1, **options)
 
-    first = [one(seed) for seed in seeds[:1]]  # compiles what the others use
-    with ThreadPoolExecutor(threads) as pool:
-        return first + list(pool.map(one, seeds[1:]))
+    wanted = list(seeds)
+    first = [one(seed) for seed in wanted[:1]]  # compiles what the others use
+    with ThreadPoolExecutor(threads or os.cpu_count()) as pool:
+        return first + list(pool.map(one, wanted[1:]))

@@ -17,10 +17,11 @@ from turnout.errors import invalid
 from turnout.privacy.certificate import check_public_average
 from turnout.problem.costs import PolynomialCosts
 from turnout.problem.problem import Problem, check_capacity
+from turnout.settings import Table
 from turnout.simulation.book import Book
 from turnout.simulation.crowd import Crowd
 from turnout.simulation.keep import Keep, Recorder
-from turnout.simulation.schedule import Schedule
+from turnout.simulation.schedule import ABSENT, Schedule, schedule_from_settings
 from turnout.simulation.trajectory import Trajectory
 from turnout.theory.feasibility import check_feasible
 from turnout.version import __version__
@@ -85,6 +86,9 @@ def set_stage(
 ) -> Stage:
     """Check the arguments of `simulate`, and make ready a new run or a continued one."""
     before = start if isinstance(start, Trajectory) else None
+    if before is not None:  # whatever is not said is as it was
+        schedule = schedule or schedule_from_settings(Table(before.provenance["schedule"], "schedule"))
+        averaging = averaging or Averaging(**before.provenance["averaging"])
     schedule, averaging = schedule or Schedule(), averaging or Averaging()
     keep = keep or (before.keep if before else Keep())
     if seed is None:
@@ -106,10 +110,12 @@ def _check(problem: Problem, mechanism: Mechanism, rounds: int, schedule: Schedu
     if not isinstance(rounds, (int, np.integer)) or rounds < 1:
         raise invalid("rounds", "a whole number from 1 up", rounds, "the paper's runs take thousands")
     schedule.check(len(problem))
-    for capacity in (problem.capacity, *schedule.capacity.values()):
+    for capacity in schedule.capacity.values():
         check_capacity(capacity, problem.most)
-        check_feasible(problem, mechanism, capacity)
     keep.check(past + rounds, len(problem))
+    for span in schedule.spans(past, past + rounds, len(problem), problem.capacity):
+        members = None if span.status is None else span.status != ABSENT
+        check_feasible(problem, mechanism, span.capacity, members)
 
 
 def _prior(start: Any) -> Prior | None:

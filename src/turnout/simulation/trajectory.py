@@ -177,10 +177,17 @@ def _save(trajectory: Trajectory, path: str | Path) -> None:
         },
     }
     with whole_file(path) as file, zipfile.ZipFile(file, "w") as archive:
-        archive.writestr(zipfile.ZipInfo(PROVENANCE), json.dumps(text, indent=1))
+        archive.writestr(zipfile.ZipInfo(PROVENANCE), json.dumps(text, indent=1, default=_number))
         for name, values in arrays.items():
             with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as member:
                 np.lib.format.write_array(member, np.asarray(values), allow_pickle=False)
+
+
+def _number(value: Any) -> Any:
+    """A NumPy number as JSON takes it."""
+    if isinstance(value, np.generic):
+        return value.item()
+    raise TypeError(f"{value!r} cannot be saved")
 
 
 def _load(path: str | Path) -> Trajectory:
@@ -194,9 +201,12 @@ def _load(path: str | Path) -> Trajectory:
     except (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile) as error:
         why = "no such file" if isinstance(error, FileNotFoundError) else f"truncated or not a saved run: {error}"
         raise FileProblem(f"{path}: cannot be read ({why}): check the path, or run simulate again") from error
-    if text.get("format") != FORMAT:
-        raise FileProblem(f"{path}: of format {text.get('format')}, expected {FORMAT}: use the version that wrote it")
-    return _assemble(arrays, text)
+    if not isinstance(text, dict) or text.get("format") != FORMAT:
+        raise FileProblem(f"{path}: of another format than {FORMAT}: use the version that wrote it")
+    try:
+        return _assemble(arrays, text)
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+        raise FileProblem(f"{path}: damaged inside ({type(error).__name__}: {error}): run simulate again") from error
 
 
 def _assemble(arrays: dict[str, npt.NDArray[Any]], text: dict[str, Any]) -> Trajectory:

@@ -5,13 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from turnout.algorithm.mechanism import Mechanism, Public
 from turnout.errors import invalid
 from turnout.problem.problem import Problem
 
+Members = npt.NDArray[np.bool_] | None
+"""Which clients count, shape (clients,); None: all."""
 
-def reachable(problem: Problem, mechanism: Mechanism) -> tuple[float, float]:
+
+def reachable(problem: Problem, mechanism: Mechanism, members: Members = None) -> tuple[float, float]:
     """(least, most) turnout on average: what a signal of 0 and an endless one bring.
 
     Example:
@@ -31,23 +35,27 @@ def reachable(problem: Problem, mechanism: Mechanism) -> tuple[float, float]:
             "give as many as there are clients",
         )
     low, high = mechanism.box(Public(average=np.float64(0.5)))
-    return _brought(problem, low), _brought(problem, high)
+    return _brought(problem, low, members), _brought(problem, high, members)
 
 
-def _brought(problem: Problem, chance: Any) -> float:
+def _brought(problem: Problem, chance: Any, members: Members) -> float:
     """What comes on average when each client takes part with this probability, shared or its own."""
-    if np.ndim(chance) == 0:
+    if np.ndim(chance) == 0 and members is None:
         return float(chance) * problem.most
-    return float(np.sum(chance * problem.unit_weights))
+    here: Any = True if members is None else members
+    return float(np.sum(chance * problem.unit_weights * here))
 
 
-def check_feasible(problem: Problem, mechanism: Mechanism, capacity: float | None = None) -> None:
+def check_feasible(
+    problem: Problem, mechanism: Mechanism, capacity: float | None = None, members: Members = None
+) -> None:
     """Refuse a capacity that the mechanism cannot bring about at any signal.
 
     Args:
         problem: the clients and the capacity.
         mechanism: its coin alone brings some clients, whatever the signal.
         capacity: another capacity than the problem's (from a schedule).
+        members: the clients that are there then; None: all.
 
     Raises:
         ValueError: names the range that is possible.
@@ -62,7 +70,7 @@ def check_feasible(problem: Problem, mechanism: Mechanism, capacity: float | Non
 (what all clients bring), got 150: raise capacity, or choose parameters with a smaller coin
     """
     wanted = problem.capacity if capacity is None else capacity
-    least, most = reachable(problem, mechanism)
+    least, most = reachable(problem, mechanism, members)
     if not least < wanted <= most * (1.0 + 1e-12):
         raise invalid(
             "capacity",

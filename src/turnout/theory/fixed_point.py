@@ -103,8 +103,8 @@ def predict(
           mean distance 0.0166, turnout ± 15.1)
     """
     check_feasible(problem, mechanism)
-    if rounds is not None and rounds < 2:
-        raise invalid("rounds", "2 or more, or None for the limit", rounds, "forecast a longer run")
+    if rounds is not None and rounds < 10:
+        raise invalid("rounds", "10 or more, or None for the limit", rounds, "forecast a longer run")
     field = MeanField(problem, mechanism)
     best = optimum(problem)
     if rounds is None:

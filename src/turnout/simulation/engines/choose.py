@@ -20,6 +20,8 @@ def choose_engine(name: str, crowd: Crowd, threads: int | None = None) -> tuple[
         ValueError: there is no such engine, or it cannot run these costs.
         MissingExtra: its library is not installed.
     """
+    if threads is not None and threads < 1:
+        raise invalid("threads", "1 or more", threads, "leave it out to use all cores")
     if name not in ENGINES:
         raise invalid("engine", f"one of {', '.join(ENGINES)}", f"{name!r}", "use 'auto' to have one chosen")
     if name == "numpy":

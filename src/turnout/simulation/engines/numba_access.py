@@ -66,6 +66,12 @@ def _at_each(values, client):
         1: lambda values, client: (at(values[0], client),),
         2: lambda values, client: (at(values[0], client), at(values[1], client)),
         3: lambda values, client: (at(values[0], client), at(values[1], client), at(values[2], client)),
+        4: lambda values, client: (
+            at(values[0], client),
+            at(values[1], client),
+            at(values[2], client),
+            at(values[3], client),
+        ),
     }[len(values)]
 
 

@@ -57,10 +57,10 @@ class NumbaEngine:
 
     def draw(self, round: int, signals: list[float]) -> list[int]:
         """Decide one or two consecutive rounds; returns what came in each."""
-        second = signals[1] if len(signals) == 2 else -1.0
-        crowd, key = self._arguments(), self._key
+        crowd, key, two = self._arguments(), self._key, len(signals) == 2
+        signal, second = float(signals[0]), float(signals[-1])
         parts = self._on_all_threads(
-            lambda thread, first, stop: self._draw(crowd, first, stop, round, key, float(signals[0]), float(second))
+            lambda thread, first, stop: self._draw(crowd, first, stop, round, key, signal, second, two)
         )
         for _ in signals:
             self._set_rounds(next_rounds(self.crowd.state.rounds, self.crowd.averaging.cap))

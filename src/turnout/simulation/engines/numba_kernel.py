@@ -110,15 +110,14 @@ def _decision(powers: tuple[int, ...], response: Any, limits: Any, moved_by: Any
 
 
 def _rounds(probability: Any, moved: Any, named: Named) -> Any:
-    """One or two rounds for clients start to stop; a negative `second` means one."""
+    """Round `round` by `signal`, and if `two` the next by `second`, for clients start to stop."""
 
     @register_jitable
     @named
-    def draw_rounds(crowd, start, stop, round, key, signal, second):  # type: ignore[no-untyped-def]
+    def draw_rounds(crowd, start, stop, round, key, signal, second, two):  # type: ignore[no-untyped-def]
         participations, rounds, cap, terms, weights, parameters, status = crowd
         words, more = np.empty(TILE + 4, np.uint32), np.empty(TILE + 4, np.uint32)
         total, total_second = 0, 0
-        two = second >= 0.0
         for begin in range(start, stop, TILE):
             end = min(begin + TILE, stop)
             base = np.uint64(begin - begin % 4)
@@ -158,9 +157,7 @@ def _loop(draw_rounds: Any) -> Any:
         while round < stop:
             two = lag == 1 and round + 1 < stop
             now = (participations, rounds, cap, terms, weights, parameters, status)
-            drawn = draw_rounds(
-                now, clients[0], clients[1], round, key, older if lag == 1 else newer, newer if two else -1.0
-            )
+            drawn = draw_rounds(now, clients[0], clients[1], round, key, older if lag == 1 else newer, newer, two)
             number += 1
             slot = number % 2  # a thread is at most one pass ahead, so two slots are enough
             parts[me, slot, 0], parts[me, slot, 1] = drawn
@@ -207,8 +204,8 @@ def build(
 
     draw_rounds = _rounds(*_decision(powers, response, limits, moved_by, named), named)
 
-    def draw(crowd, start, stop, round, key, signal, second):  # type: ignore[no-untyped-def]
-        return draw_rounds(crowd, start, stop, round, key, signal, second)
+    def draw(crowd, start, stop, round, key, signal, second, two):  # type: ignore[no-untyped-def]
+        return draw_rounds(crowd, start, stop, round, key, signal, second, two)
 
     # A user's own mechanism may change between two runs in a notebook: it is compiled anew in each process.
     shipped = response.__module__.startswith("turnout.")

@@ -21,7 +21,7 @@ from turnout.theory.mean_field import MeanField, Moments
 
 _EXACT = 20_000_000  # client-rounds that are followed one by one; later rounds are taken together
 _STRIDE = 0.1  # then: steps of so much in the logarithm of the round
-_POINTS = 160  # of a path
+_POINTS = 160  # of a path; fewer for very many clients, whose cost takes long to add up
 
 
 @dataclass(frozen=True, eq=False)
@@ -164,7 +164,8 @@ def _follow(field: MeanField, rounds: int, best: Optimum, controller: Controller
     turnout = float(field.problem.most)
     points = [_point(field, 0, server.deciding, turnout, moments, best)]
     server.see(turnout)
-    marks = set(np.unique(np.geomspace(1, rounds - 1, _POINTS).astype(int)).tolist())
+    number = int(np.clip(_EXACT // clients, 16, _POINTS))
+    marks = set(np.unique(np.geomspace(1, rounds - 1, number).astype(int)).tolist())
     for round in range(1, exact):
         chance, covariance = field.expected(server.signal_for(moments), moments)
         turnout = field.brought(chance)
@@ -176,8 +177,9 @@ def _follow(field: MeanField, rounds: int, best: Optimum, controller: Controller
     while now < rounds:
         after = min(now * math.exp(_STRIDE), float(rounds))
         moments, signal = _stride(field, moments, signal, now, after)
+        if now >= rounds / 2 or any(now - 1.0 < mark <= after - 1.0 for mark in marks):
+            points.append(_point(field, after - 1.0, signal, field.problem.capacity, moments, best))
         now = after
-        points.append(_point(field, now - 1.0, signal, field.problem.capacity, moments, best))
     return moments, Path(*(np.array(column) for column in zip(*points, strict=True)))
 
 

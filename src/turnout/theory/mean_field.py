@@ -23,6 +23,14 @@ from turnout.problem.rising_root import rising_root
 _CHUNK = 1 << 14  # clients looked at together: their numbers stay in the cache
 
 
+def _parts(clients: int) -> list[tuple[slice, slice]]:
+    """(where, which clients) of each chunk; all clients are simply all where one chunk holds them."""
+    if clients <= _CHUNK:
+        return [(slice(0, clients), slice(None))]
+    cuts = [slice(first, min(first + _CHUNK, clients)) for first in range(0, clients, _CHUNK)]
+    return [(part, part) for part in cuts]
+
+
 @dataclass(frozen=True, eq=False)
 class Moments:
     """Mean and variance of each client's average, shape (clients,) each."""
@@ -87,10 +95,12 @@ class MeanField:
     def expected(self, signal: float, moments: Moments) -> tuple[Array, Array]:
         """The mean probability of each client, and its covariance with the client's average."""
         chance, covariance = np.zeros(len(moments.mean)), np.zeros(len(moments.mean))
-        for weight, average in moments.points():
-            part = weight * self.chances(signal, average)
-            chance += part
-            covariance += part * (average - moments.mean)
+        for part, clients in _parts(len(moments.mean)):
+            mean = moments.mean[part]
+            for weight, average in Moments(mean, moments.variance[part]).points():
+                share = weight * self.chances(signal, average, clients)
+                chance[part] += share
+                covariance[part] += share * (average - mean)
         return chance, covariance
 
     def cost(self, moments: Moments) -> float:
@@ -126,9 +136,7 @@ class MeanField:
         regula falsi take turns: safe, and quick where the function is smooth.
         """
         found = np.empty(len(low))
-        for first in range(0, len(low), _CHUNK):
-            part = slice(first, min(first + _CHUNK, len(low)))
-            clients = slice(None) if len(low) <= _CHUNK else part
+        for part, clients in _parts(len(low)):
             found[part] = self._settled(signal, clients, low[part].copy(), high[part].copy())
         return found
 

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from conformance.populations import Fixed
 
 from turnout import Classical, Keep, Problem, SelfTuningController, paper_population, simulate
 from turnout.algorithm.mechanisms import Clamp
@@ -24,7 +25,7 @@ def test_the_signal_stays_where_it_was(mechanism):
 
 def test_the_frozen_average_alone_opens_the_loop():
     """The sabotaged twin: clients that ignore the signal leave the server without a brake."""
-    averages = np.full(1200, 0.45)
-    deaf = Problem(surrogate_after_stop(averages, 1e-9), 600)  # a slope of nothing: everyone comes, whatever the signal
-    run = simulate(deaf, Classical(), SelfTuningController(5.0), 300)
-    assert run.last(100).mean() > 1100
+    deaf = Fixed(np.full(1200, 0.45))
+    run = simulate(paper_population(0).problem(600), deaf, SelfTuningController(5.0), 300)
+    assert run.last(100).mean() < 560
+    assert run.signal[-1] > 100 * run.signal[0]

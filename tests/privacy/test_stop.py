@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from conformance.populations import Fixed
 
+from conformance.populations import Fixed
 from turnout import Classical, Keep, Problem, SelfTuningController, paper_population, simulate
 from turnout.algorithm.mechanisms import Clamp
 from turnout.privacy.stop import surrogate_after_stop

@@ -16,7 +16,6 @@ from turnout import (
     paper_population,
     simulate,
 )
-from turnout.simulation.engines import choose
 
 PROBLEM = paper_population(0, 40).problem(10)
 SERVER = IntegralController(0.1, 5.0)
@@ -116,7 +115,6 @@ def test_numpy_numbers_are_saved(tmp_path):
     assert type(run).load(tmp_path / "run.npz").averages.shape == (3, 3)
 
 
-def test_threads_are_counted(monkeypatch):
+def test_threads_are_counted():
     with pytest.raises(ValueError, match="threads must be 1 or more"):
         simulate(PROBLEM, Classical(), SERVER, 5, threads=-5)
-    assert choose.ENGINES[0] == "auto"

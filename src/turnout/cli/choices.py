@@ -90,7 +90,6 @@ def choose_population(
             raise invalid("--clients", "left out for a population from a file", clients, "edit the file instead")
         values["population"] = {"kind": "paper"} if population == "paper" else {"file": population}
     values.setdefault("population", {"kind": "paper"})
-    check_tables(values)
     put(values, "population.clients", clients)
     put(values, "population.seed", seed)
     put(values, "capacity", capacity)

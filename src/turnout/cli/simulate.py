@@ -72,7 +72,6 @@ def _with_defaults(values: dict[str, Any]) -> dict[str, Any]:
     values.setdefault("mechanism", {"kind": "classical"})
     values.setdefault("rounds", 10_000)
     server, population = values.setdefault("controller", {}), values["population"]
-    choices.check_tables(values)
     clients = population.get("clients", 1200)
     # The paper's gain, 0.0075 at 1200 clients, fits its population and capacity; all else is safer with none.
     like_paper = population.get("kind") == "paper" and clients and values["capacity"] == clients / 2

@@ -16,6 +16,7 @@ from turnout.algorithm.mechanisms.paper_coin import PaperCoin
 from turnout.algorithm.mechanisms.randomized_response import RandomizedResponse
 from turnout.algorithm.mechanisms.tracking_clamp import TrackingClamp
 from turnout.errors import invalid
+from turnout.privacy.accounting import report_epsilon
 
 _OBSERVER = "one who sees every report, and so knows the average"
 _EVERYONE = "anyone who sees every report and picks the signals"
@@ -84,16 +85,13 @@ def certificate(mechanism: Mechanism, averaging: Averaging | None = None) -> Cer
 def box_epsilon(low: object, high: object) -> float:
     """Pure epsilon of a report whose probability lies in a box, rounded upwards; the largest of several boxes.
 
-    max(ln(high / low), ln((1 - low) / (1 - high))).
-
     Example:
         >>> round(box_epsilon(0.25, 0.75), 6), box_epsilon(0.0, 0.5)
         (1.098612, inf)
     """
-    low, high = np.asarray(low, dtype=np.float64), np.asarray(high, dtype=np.float64)
-    with np.errstate(divide="ignore"):
-        worst = float(np.max(np.maximum(np.log(high / low), np.log((1.0 - low) / (1.0 - high)))))
-    return worst if math.isinf(worst) else max(0.0, worst) * (1.0 + 4e-16) + 1e-15
+    boxes = np.broadcast_arrays(np.asarray(low, dtype=np.float64), np.asarray(high, dtype=np.float64))
+    ends = zip(*(end.ravel().tolist() for end in boxes), strict=True)
+    return max(report_epsilon(one_low, one_high) for one_low, one_high in ends)
 
 
 def check_public_average(mechanism: Mechanism, averaging: Averaging) -> None:

@@ -1,0 +1,180 @@
+"""`turnout attack`: what an observer of every report finds out about the costs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from turnout.cli import choices
+from turnout.errors import invalid
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
+
+    from turnout.privacy.attack import AttackErrors
+    from turnout.simulation.run_settings import Run
+
+Lines = dict[str, "list[AttackErrors]"]
+Target = tuple[str, Callable[..., "Iterator[AttackErrors]"]]
+
+
+def attack(
+    runs: Annotated[
+        list[Path] | None,
+        typer.Argument(help="Runs that simulate saved; or one TOML file, for a fresh one.", show_default=False),
+    ] = None,
+    compare: Annotated[bool, typer.Option("--compare", help="A fresh run of each of the usual mechanisms.")] = False,
+    population: choices.PopulationChoice = None,
+    clients: choices.Clients = None,
+    population_seed: choices.PopulationSeed = None,
+    capacity: choices.Capacity = None,
+    mechanism: choices.MechanismChoice = None,
+    epsilon: choices.Epsilon = None,
+    beta: Annotated[float | None, typer.Option(help="The paper coin's parameter.", show_default=False)] = None,
+    rounds: Annotated[int | None, typer.Option(help="How many rounds.", show_default="10000")] = None,
+    budget: Annotated[
+        int | None,
+        typer.Option(help="Reports of a fresh run until clients act on public data alone.", show_default="no end"),
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of the coins.", show_default="0")] = None,
+    changes: choices.Changes = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Write a page with the plot to this .html file.")
+    ] = None,
+    as_json: choices.AsJson = False,
+) -> None:
+    """Recover the costs from signals and reports, as the server could. Ctrl-C keeps what is done.
+
+    [bold]Example:[/bold] turnout attack run.npz
+
+    [bold]Example:[/bold] turnout attack --compare --rounds 3000 -o attack.html
+    """
+    from turnout.report.page import plotly_source
+    from turnout.simulation.output import check_writable
+
+    if output is not None:
+        check_writable(output)
+        plotly_source()  # says what to install, before any work is done
+    given: dict[str, Any] = {"population": population, "clients": clients, "population_seed": population_seed}
+    given |= {"capacity": capacity, "mechanism": mechanism, "epsilon": epsilon, "beta": beta}
+    given |= {"rounds": rounds, "seed": seed, "budget": budget, "changes": changes}
+    lines, stopped = _work(_targets(runs or [], compare, given), quiet=as_json)
+    _say(lines, output, as_json, stopped)
+    if stopped:
+        raise typer.Exit(130)
+
+
+def _targets(paths: list[Path], compare: bool, given: dict[str, Any]) -> list[Target]:
+    """What to attack: the saved runs, or fresh ones."""
+    from turnout.cli.report import run_names
+    from turnout.simulation.attack_run import AttackCase, attack_case, attack_run, usual_cases
+    from turnout.simulation.trajectory import Trajectory
+
+    named = {name for name, value in given.items() if value is not None}
+    settings = [path for path in paths if path.suffix == ".toml"]
+    if paths and not settings:
+        if named or compare:
+            raise invalid("saved runs", "given alone", "settings of a fresh run too", "leave out one or the other")
+        names = run_names(paths)
+        loaded = [Trajectory.load(path) for path in paths]
+        return [(name, partial(attack_run, run)) for name, run in zip(names, loaded, strict=True)]
+    if len(paths) > 1:
+        raise invalid("files", "saved runs, or one TOML file", f"{len(paths)} files", "attack fresh runs one by one")
+    if compare and named & {"mechanism", "epsilon", "beta", "budget"}:
+        raise invalid("--compare", "given without a mechanism", "one", "leave out --mechanism, --epsilon and so on")
+    run, budget = _fresh(settings[0] if settings else None, given), given["budget"]
+    cases = usual_cases(run.problem) if compare else [AttackCase(_name(run, budget), run.mechanism, budget)]
+    return [(case.name, partial(attack_case, case, run)) for case in cases]
+
+
+def _fresh(settings: Path | None, given: dict[str, Any]) -> Run:
+    """A run as `turnout simulate` would make it."""
+    from turnout.cli.simulate import with_defaults
+    from turnout.settings import Table, read_toml
+    from turnout.simulation.run_settings import run_from_settings
+
+    values = read_toml(settings) if settings else {}
+    about = ("population", "clients", "population_seed", "capacity")
+    choices.choose_population(values, *(given[name] for name in about))
+    if {given["mechanism"], given["epsilon"], given["beta"]} != {None}:
+        values["mechanism"] = {"kind": given["mechanism"] or ("clamp" if given["beta"] is None else "paper-coin")}
+    put = {"mechanism.epsilon": given["epsilon"], "mechanism.beta": given["beta"], "rounds": given["rounds"]}
+    put |= {"seed": given["seed"]} | choices.read_changes(given["changes"] or [])
+    for name, value in put.items():
+        choices.put(values, name, value)
+    return run_from_settings(Table(with_defaults(values)))
+
+
+def _name(run: Run, budget: int | None) -> str:
+    """A mechanism in words; an epsilon never stands alone."""
+    settings = run.mechanism.settings()
+    words = str(settings.pop("kind"))
+    epsilon = "total epsilon" if words == "memoized" else "epsilon per report"
+    for name, value in settings.items():
+        words += f", {epsilon if name == 'epsilon' else name} {value}" if isinstance(value, (int, float)) else ""
+    return words + ("" if budget is None else f", for {budget} reports")
+
+
+def _work(targets: list[Target], quiet: bool) -> tuple[Lines, bool]:
+    """Attack one after the other, with a bar; what is done when Ctrl-C comes, and whether it came."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    lines: Lines = {}
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True, disable=quiet or not console.is_terminal) as bar:
+        try:
+            for name, start in targets:
+                task = bar.add_task(name, total=None)
+                lines[name] = []  # fills up as errors are found, so that what is done is kept
+                lines[name].extend(start(progress=partial(_show, bar, task)))
+                bar.update(task, completed=1, total=1)
+        except KeyboardInterrupt:
+            return {name: found for name, found in lines.items() if found}, True
+    return lines, False
+
+
+def _show(bar: Progress, task: TaskID, done: int, total: int) -> None:
+    bar.update(task, completed=done, total=2 * total)  # making the reports again is about half of the work
+
+
+def _say(lines: Lines, output: Path | None, as_json: bool, stopped: bool) -> None:
+    from rich.console import Console
+
+    if output is not None and lines:
+        from turnout.report.attack_report import attack_page
+
+        attack_page(lines).save(output)
+    if as_json:
+        facts = {name: [vars(errors) for errors in found] for name, found in lines.items()}
+        saved = None if output is None else str(output)
+        typer.echo(json.dumps({"median_relative_error": facts, "output": saved, "interrupted": stopped}))
+        return
+    if lines:
+        Console(highlight=False).print(_table(lines))
+    if stopped:
+        typer.echo("interrupted: only what was done by then")
+    if output is not None and lines:
+        typer.echo(f"saved {output}")
+
+
+def _table(lines: Lines) -> Any:
+    """The table for a terminal."""
+    from rich.markup import escape
+    from rich.table import Table
+
+    from turnout.report.attack_report import attack_rows
+
+    header, rows = attack_rows(lines)
+    table = Table(title="median relative error of the recovered costs, by number of rounds seen", title_justify="left")
+    for number, name in enumerate(header):
+        table.add_column(name, justify="right" if number else "left")
+    for row in rows:
+        table.add_row(*(escape(cell) for cell in row))
+    return table

@@ -1,0 +1,278 @@
+"""`turnout audit`: try to refute a privacy claim."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from turnout.cli import choices
+from turnout.errors import invalid
+
+if TYPE_CHECKING:
+    from turnout.privacy.audit import Audit, Finding
+    from turnout.privacy.audit_claims import Claim
+    from turnout.privacy.audit_subjects import Subject
+
+
+def audit(
+    mechanism: choices.MechanismChoice = None,
+    epsilon: choices.Epsilon = None,
+    beta: Annotated[float | None, typer.Option(help="The paper coin's parameter.", show_default=False)] = None,
+    changes: choices.Changes = None,
+    reporter: Annotated[
+        str | None,
+        typer.Option(help="A reporter of your own, as package.module:function.", show_default=False),
+    ] = None,
+    claim: Annotated[
+        float | None,
+        typer.Option(
+            help="Epsilon per report; with --lifetime or --sum-only, in total.", show_default="the certificate"
+        ),
+    ] = None,
+    lifetime: Annotated[bool, typer.Option("--lifetime", help="The claim is for all rounds together.")] = False,
+    rounds: Annotated[int, typer.Option(help="Rounds that the observer sees.")] = 4,
+    delta: Annotated[float, typer.Option(help="For the totals over the rounds.")] = 1e-6,
+    trials: Annotated[int, typer.Option(help="Of each cost and signals that are tested.")] = 100_000,
+    false_alarm: Annotated[float, typer.Option(help="Chance to refute what holds, at most.")] = 1e-6,
+    sum_only: Annotated[
+        int | None,
+        typer.Option(help="The observer sees only the sum, with so many honest others.", show_default=False),
+    ] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Audit all that this package ships.")] = False,
+    seed: Annotated[
+        int | None, typer.Option(help="For draws that can be made again.", show_default="the system's entropy")
+    ] = None,
+    as_json: choices.AsJson = False,
+) -> None:
+    """Look for evidence against a privacy claim: of a mechanism, of a reporter of your own, or of all of ours.
+
+    Exits with 0 if nothing was refuted (which proves nothing), with 1 if a claim cannot be true.
+
+    [bold]Example:[/bold] turnout audit --mechanism clamp --epsilon 1 --rounds 4
+    """
+    if not rounds >= 1:
+        raise invalid("--rounds", "at least 1", rounds, "give how many rounds are seen")
+    if everything:
+        if {mechanism, epsilon, beta, changes, reporter, claim, sum_only} != {None} or lifetime:
+            raise invalid("--all", "without a mechanism, reporter or claim", "more", "leave the others out")
+        subjects = _all_of_ours(delta, seed)
+    elif reporter is not None:
+        if {mechanism, epsilon, beta, changes, sum_only} != {None}:
+            raise invalid("--reporter", "without a mechanism", "both", "leave one out")
+        subjects = [_of_user(reporter, claim, lifetime, rounds, delta)]
+    else:
+        values: dict[str, Any] = {"kind": mechanism or ("paper-coin" if beta is not None else "clamp")}
+        for name, value in ({"mechanism.beta": beta, "mechanism.epsilon": epsilon} | _read(changes)).items():
+            choices.put({"mechanism": values}, name, value)
+        subjects = [_of_mechanism(values, claim, lifetime, rounds, delta, sum_only, seed)]
+    _go(subjects, trials, false_alarm, seed, as_json)
+
+
+def _read(changes: list[str] | None) -> dict[str, Any]:
+    found = choices.read_changes(changes or [])
+    for name in found:
+        if not name.startswith("mechanism."):
+            raise invalid("--set", "a setting of the mechanism", name, "write --set mechanism.center=0.1")
+    return found
+
+
+def _all_of_ours(delta: float, seed: int | None) -> list[Subject]:
+    from turnout.client.audited import ours
+
+    return ours(delta, _coins(seed))
+
+
+def _coins(seed: int | None) -> Any:
+    """The real coins of the operating system, unless the draws must be repeatable."""
+    from turnout.algorithm.coins import SeededCoins, SystemCoins
+
+    return SeededCoins if seed is not None else lambda _: SystemCoins()
+
+
+def _claimed(claim: float | None, lifetime: bool, rounds: int, delta: float) -> tuple[Claim, ...]:
+    from turnout.privacy.audit_claims import in_total, per_report
+
+    if claim is None:
+        return ()
+    return in_total(claim, rounds) if lifetime else per_report(claim, rounds, delta)
+
+
+def _of_mechanism(
+    values: dict[str, Any],
+    claim: float | None,
+    lifetime: bool,
+    rounds: int,
+    delta: float,
+    honest: int | None,
+    seed: int | None,
+) -> Subject:
+    from turnout.algorithm.mechanisms import mechanism_from_settings
+    from turnout.privacy.audit_claims import Claim
+    from turnout.privacy.audit_subjects import mechanism_subject, sum_subject
+    from turnout.settings import Table
+
+    if values["kind"] in ("clamp", "randomized-response", "tracking-clamp"):
+        values.setdefault("epsilon", 1.0)
+    mechanism = mechanism_from_settings(Table(values, "mechanism"))
+    claims = _claimed(claim, lifetime, rounds, delta)
+    if honest is None:
+        return mechanism_subject(mechanism, rounds, delta=delta, claims=claims, coins=_coins(seed))
+    if not 0 <= honest <= 2000:
+        raise invalid("--sum-only", "from 0 to 2000 honest others", honest, "5 to 20 show the most")
+    if claim is not None:  # only the total is claimed of sums
+        against = f"one that sees only the sum, with {honest:,} honest others"
+        claims = (Claim(claim, rounds, 0.0 if lifetime else delta, against=against),)
+    return sum_subject(mechanism, honest, rounds, delta=delta, claims=claims, coins=_coins(seed))
+
+
+def _of_user(place: str, claim: float | None, lifetime: bool, rounds: int, delta: float) -> Subject:
+    from turnout.privacy.audit_reporters import as_reporter
+    from turnout.privacy.audit_subjects import Subject
+
+    if claim is None:
+        raise ValueError("--claim is missing: give the epsilon per report that your reporter promises")
+    found = load(place)
+    as_reporter(found)  # says what is wrong with it, before any work is done
+    return Subject(place, found, _claimed(claim, lifetime, rounds, delta))
+
+
+def load(place: str) -> Any:
+    """What `package.module:function` names; modules of the current folder are found.
+
+    Raises:
+        ValueError: there is no such module, or nothing of that name in it.
+
+    Example:
+        >>> load("math:sqrt")(4.0)
+        2.0
+    """
+    import importlib
+    import os
+    import sys
+
+    module, colon, name = place.partition(":")
+    if not colon or not module or not name:
+        raise invalid("--reporter", "of the form package.module:function", repr(place), "write mine:reporter")
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    try:
+        found: Any = importlib.import_module(module)
+    except Exception as error:
+        why = f"{module} cannot be imported ({type(error).__name__}: {error})"
+        raise invalid("--reporter", "in a module that can be imported", why, "run in the module's folder") from error
+    for part in name.split("."):
+        if not hasattr(found, part):
+            raise invalid("--reporter", f"the name of something in {module}", repr(name), "correct the name")
+        found = getattr(found, part)
+    return found
+
+
+def _go(subjects: list[Subject], trials: int, false_alarm: float, seed: int | None, as_json: bool) -> None:
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+
+    from turnout.privacy.audit import AuditInterrupted
+
+    done: list[Audit] = []
+    stopped = False
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True, disable=as_json or not console.is_terminal) as bar:
+        try:
+            for subject in subjects:
+                task = bar.add_task(f"auditing {subject.name}")
+
+                def told(now: int, of: int, task: TaskID = task) -> None:
+                    bar.update(task, completed=now, total=of)
+
+                done.append(subject.audit(trials, false_alarm / len(subjects), seed=seed, progress=told))
+                bar.remove_task(task)
+        except AuditInterrupted as interruption:
+            done, stopped = [*done, interruption.audit], True
+        except KeyboardInterrupt:
+            stopped = True
+    _report(done, false_alarm, as_json, stopped)
+    raise typer.Exit(130 if stopped else int(any(audit.refuted for audit in done)))
+
+
+def _report(audits: list[Audit], false_alarm: float, as_json: bool, stopped: bool) -> None:
+    refuted = [audit.name for audit in audits if audit.refuted]
+    verdict = "refuted" if refuted else "not refuted"
+    if as_json:
+        facts = {"verdict": verdict, "false_alarm": false_alarm, "interrupted": stopped}
+        typer.echo(json.dumps(facts | {"audits": [_facts(audit) for audit in audits]}))
+        return
+    if len(audits) > 1:
+        _print_all(audits)
+    for audit in audits:
+        if len(audits) == 1 or audit.refuted:
+            _print(audit)
+    if stopped:
+        typer.echo("interrupted: what stands above is what was done" if audits else "interrupted: nothing was tested")
+    of = f"{len(audits)} audit{'' if len(audits) == 1 else 's'}, family-wise false-alarm rate {false_alarm:g}"
+    typer.echo(f"{verdict}{f': {chr(44).join(refuted)}' if refuted else ''} ({of})")
+    if not refuted and audits:
+        typer.echo('"not refuted" proves nothing: no evidence was found with these trials, costs and signals')
+
+
+def _print_all(audits: list[Audit]) -> None:
+    """One line for each: the finding that comes nearest to its claim."""
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    for title in ("verdict", "lower bound", "claim", "audited"):
+        table.add_column(title, justify="right" if title == "lower bound" else "left")
+    for audit in audits:
+        word = "[red]refuted[/red]" if audit.refuted else "not refuted"
+        worst = audit.worst
+        table.add_row(word, f"{worst.lower:.4f}", escape(worst.claim.what), escape(audit.name))
+    Console(highlight=False).print(table)
+
+
+def _print(audit: Audit) -> None:
+    """All findings of one audit."""
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    from turnout.privacy.audit_bounds import smallest_caught
+
+    console = Console(highlight=False)
+    against = audit.worst.claim.against
+    console.print(f"[bold]{escape(audit.name)}[/bold], against {against}: {audit.trials:,} trials a cost")
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    for title in ("verdict", "lower bound", "claim", "shown by"):
+        table.add_column(title, justify="right" if title == "lower bound" else "left")
+    for found in audit.findings:
+        word = "[red]refuted[/red]" if found.refuted else "not refuted"
+        table.add_row(word, f"{found.lower:.4f}", escape(found.claim.what), escape(found.event))
+    console.print(table)
+    for found in audit.findings:
+        if found.claim.of == "report" and audit.trials:
+            least = smallest_caught(found.claim.epsilon, audit.trials, audit.false_alarm / audit.tests)
+            console.print(f"power: a symmetric reporter's epsilon {least:.4f} per report is caught with chance 0.99")
+
+
+def _facts(audit: Audit) -> dict[str, Any]:
+    findings = [_finding(found) for found in audit.findings]
+    facts = {"name": audit.name, "verdict": audit.verdict, "trials": audit.trials, "tests": audit.tests}
+    return facts | {"false_alarm": audit.false_alarm, "worst": _finding(audit.worst), "findings": findings}
+
+
+def _finding(found: Finding) -> dict[str, Any]:
+    claim = found.claim
+    return {
+        "claim": str(claim),
+        "of": claim.of,
+        "claimed_epsilon": claim.epsilon,
+        "delta": claim.delta,
+        "rounds": claim.rounds,
+        "epsilon_at_least": found.lower,
+        "refuted": found.refuted,
+        "event": found.event,
+        "hits": [found.hits, found.trials, found.other_hits, found.other_trials],
+    }

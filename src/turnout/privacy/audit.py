@@ -1,0 +1,299 @@
+"""Try to refute a privacy claim: draw reports under two costs, and see whether they differ by more than claimed.
+
+First all costs and signals are drawn a little, and the events that tell them apart best are chosen. Then these few are
+drawn afresh and tested, by exact binomial intervals. As no event is tested on the draws that it was chosen on, the
+chance that an audit refutes a claim that holds is at most the false-alarm rate, however the events were found. An
+audit can refute. It can never prove: a claim that it does not refute is "not refuted", no more.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from turnout.errors import invalid
+from turnout.privacy.audit_bounds import epsilon_at_least
+from turnout.privacy.audit_claims import Claim
+from turnout.privacy.audit_events import Layout, Rows
+from turnout.privacy.audit_reporters import Reporter, as_reporter, draw, usual_costs, usual_signals
+from turnout.privacy.audit_search import FINALISTS, Cell, Explored, Finalist, finalists_of
+from turnout.problem.costs import Array, Costs
+
+CHUNK = 1 << 16
+"""Trials drawn together, so that memory stays small; of a reporter in the form for one trial, FEW."""
+
+FEW = 1 << 10
+
+Progress = Callable[[int, int], None]
+"""Told how many trials are done, of how many."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What was found about one claim.
+
+    Attributes:
+        claim: the claim.
+        lower: epsilon is at least this, for certain up to the false-alarm rate; 0 where nothing was found.
+        event: what showed it: the event, the two costs and the signals.
+        hits, trials: how often it happened under the one cost.
+        other_hits, other_trials: the same under the other.
+    """
+
+    claim: Claim
+    lower: float
+    event: str
+    hits: int = 0
+    trials: int = 0
+    other_hits: int = 0
+    other_trials: int = 0
+
+    @property
+    def refuted(self) -> bool:
+        """Whether the claim cannot be true."""
+        return self.lower > self.claim.epsilon
+
+    def __str__(self) -> str:
+        counts = f"{self.hits:,} of {self.trials:,} against {self.other_hits:,} of {self.other_trials:,}"
+        word = "REFUTED" if self.refuted else "not refuted"
+        return f"{word}: {self.claim}: at least {self.lower:.4f} ({self.event}: {counts})"
+
+
+@dataclass(frozen=True)
+class Audit:
+    """The outcome of an audit.
+
+    Attributes:
+        name: of what was audited.
+        findings: one for each claim.
+        trials: of each cost and signals that were tested.
+        tests: how many events were tested; the false-alarm rate is split among them.
+        false_alarm: the chance that a reporter that keeps all claims is refuted, at most.
+    """
+
+    name: str
+    findings: tuple[Finding, ...]
+    trials: int
+    tests: int
+    false_alarm: float
+
+    @property
+    def worst(self) -> Finding:
+        """The finding that exceeds its claim the most, or else comes the nearest to it."""
+        return max(
+            self.findings, key=lambda found: (found.refuted, found.lower / max(found.claim.epsilon, 1e-9), found.lower)
+        )
+
+    @property
+    def refuted(self) -> bool:
+        """Whether any claim is refuted."""
+        return any(found.refuted for found in self.findings)
+
+    @property
+    def verdict(self) -> str:
+        """ "refuted" or "not refuted"; never "proven"."""
+        return "refuted" if self.refuted else "not refuted"
+
+    def __str__(self) -> str:
+        rate = f"false-alarm rate {self.false_alarm:.1g} over {self.tests} tests of {self.trials:,} trials a cost"
+        return "\n".join([f"{self.name}: {self.verdict} ({rate})", *(f"  {found}" for found in self.findings)])
+
+
+class AuditInterrupted(KeyboardInterrupt):
+    """Ctrl-C while the chosen events were tested. What is done counts: see `audit`.
+
+    Attributes:
+        audit: the outcome with the trials made so far.
+    """
+
+    def __init__(self, audit: Audit) -> None:
+        super().__init__(f"interrupted after {audit.trials:,} trials")
+        self.audit = audit
+
+
+@dataclass(frozen=True)
+class Draws:
+    """Where answers come from: a reporter, the costs, the signals, and new seeds for every chunk."""
+
+    reporter: Reporter
+    costs: Mapping[str, Costs]
+    signals: Mapping[str, Array]
+    values: int
+    chunk: int
+    seeds: Iterator[int]
+    told: Callable[[int], None]
+
+    def chunks(self, cell: Cell, trials: int) -> Iterator[Rows]:
+        """Rows of one cost and signals, so many in all."""
+        for first in range(0, trials, self.chunk):
+            size = min(self.chunk, trials - first)
+            answers = draw(
+                self.reporter, self.costs[cell.cost], self.signals[cell.signals], size, next(self.seeds), self.values
+            )
+            self.told(size)
+            yield answers.reshape(size, -1)
+
+
+def audit(
+    reporter: Reporter,
+    claims: Sequence[Claim],
+    *,
+    trials: int = 100_000,
+    explore: int | None = None,
+    costs: Mapping[str, Costs] | None = None,
+    signals: Mapping[str, Any] | None = None,
+    values: int = 2,
+    false_alarm: float = 1e-6,
+    seed: int | None = None,
+    name: str = "reporter",
+    progress: Progress | None = None,
+) -> Audit:
+    """Look for evidence against claims about a reporter.
+
+    Args:
+        reporter: `(costs, signals) -> answers`, or the form for many trials; see `turnout.privacy.audit_reporters`.
+        claims: from `per_report`, `in_total`, `of_mechanism`, `of_sum`: all for the same number of rounds.
+        trials: of each cost and signals whose events are tested.
+        explore: of every cost and signals, to choose the events; a tenth of `trials`, but at least 100 and
+            at most 65,536, unless given.
+        costs: by name, each a population of one; extreme and middle ones, unless given.
+        signals: by name, each of shape (rounds,); fair and hostile ones, unless given.
+        values: an answer is a whole number from 0 to values - 1.
+        false_alarm: the chance to refute claims that all hold, at most.
+        seed: for draws that can be made again; None takes it from the operating system.
+        name: for the report.
+        progress: told of the trials done, of all.
+
+    Raises:
+        ValueError: an argument is out of range.
+        ReporterProblem: the reporter fails or does not answer.
+        AuditInterrupted: Ctrl-C during the tests; carries the outcome so far.
+
+    Example:
+        >>> from turnout.privacy.audit_claims import per_report
+        >>> audit(lambda costs, signals: [costs.slope(0.5)[0] < 1], per_report(1.0, 1), trials=500).verdict
+        'refuted'
+    """
+    costs = usual_costs() if costs is None else costs
+    rounds = claims[0].rounds if claims else 0
+    given = usual_signals(rounds) if signals is None else signals
+    heard = {key: np.asarray(value, dtype=np.float64) for key, value in given.items()}
+    explore = max(100, min(trials // 10, CHUNK)) if explore is None else explore
+    _check(claims, costs, heard, trials, explore, false_alarm)
+    told = _Told(progress)
+    many, at_once = as_reporter(reporter)
+    draws = Draws(many, costs, heard, values, CHUNK if at_once else FEW, _seeds(seed), told.more)
+    told.total = len(costs) * len(heard) * (explore + trials)  # at most; known once the events are chosen
+    explored = _explore(draws, rounds, explore)
+    chosen = [finalists_of(claim, explored, list(costs), list(heard)) for claim in claims]
+    tested = {cell for one in itertools.chain(*chosen) for cell in (one.cell, one.other)}
+    told.total = told.done + len(tested) * trials
+    return _confirm(draws, claims, chosen, trials, false_alarm, name)
+
+
+def _seeds(seed: int | None) -> Iterator[int]:
+    """Independent seeds without end."""
+    root = np.random.SeedSequence(seed)
+    while True:
+        yield int(root.spawn(1)[0].generate_state(1, np.uint64)[0])
+
+
+def _explore(draws: Draws, rounds: int, trials: int) -> Explored:
+    """A little of every cost and signals."""
+    cells = [Cell(cost, signal) for cost in draws.costs for signal in draws.signals]
+    drawn = {cell: np.concatenate(list(draws.chunks(cell, trials))) for cell in cells}
+    columns = {rows.shape[1] for rows in drawn.values()}
+    if len(columns) > 1:
+        raise invalid("deliveries", "the same number in all trials", sorted(columns), "return answers of one shape")
+    return Explored(Layout(rounds, columns.pop() // rounds, draws.values), drawn)
+
+
+def _confirm(
+    draws: Draws, claims: Sequence[Claim], chosen: list[list[Finalist]], trials: int, false_alarm: float, name: str
+) -> Audit:
+    """Count the chosen events in fresh draws; every cell gets its share in turn, so that Ctrl-C leaves a fair part."""
+    tallies = [[_Tally(finalist) for finalist in some] for some in chosen]
+    flat = list(itertools.chain(*tallies))
+    cells = sorted({cell for tally in flat for cell in (tally.finalist.cell, tally.finalist.other)})
+    done, stopped = 0, False
+    try:
+        for first in range(0, trials, draws.chunk):
+            for cell in cells:
+                for rows in draws.chunks(cell, min(draws.chunk, trials - first)):
+                    for tally in flat:
+                        tally.count(cell, rows)
+            done = min(trials, first + draws.chunk)
+    except KeyboardInterrupt:
+        stopped = True
+    tests = max(1, FINALISTS * len(claims))
+    findings = tuple(_finding(claim, some, false_alarm / tests) for claim, some in zip(claims, tallies, strict=True))
+    outcome = Audit(name, findings, done, tests, false_alarm)
+    if stopped:
+        raise AuditInterrupted(outcome)
+    return outcome
+
+
+@dataclass
+class _Tally:
+    """Counts of one event under its two costs."""
+
+    finalist: Finalist
+    counts: list[int] = field(default_factory=lambda: [0, 0, 0, 0])
+
+    def count(self, cell: Cell, rows: Rows) -> None:
+        for at, mine in ((0, self.finalist.cell), (2, self.finalist.other)):
+            if cell == mine:
+                hits, trials = self.finalist.event.count(rows)
+                self.counts[at] += hits
+                self.counts[at + 1] += trials
+
+    def finding(self, claim: Claim, error: float) -> Finding:
+        hits, trials, other_hits, other_trials = self.counts
+        lower = epsilon_at_least(hits, trials, other_hits, other_trials, error, claim.delta)
+        return Finding(claim, lower, str(self.finalist), hits, trials, other_hits, other_trials)
+
+
+@dataclass
+class _Told:
+    """Passes on how far it is."""
+
+    progress: Progress | None
+    total: int = 0
+    done: int = 0
+
+    def more(self, trials: int) -> None:
+        self.done += trials
+        if self.progress is not None:
+            self.progress(self.done, self.total)
+
+
+def _finding(claim: Claim, tallies: list[_Tally], error: float) -> Finding:
+    found = [tally.finding(claim, error) for tally in tallies]
+    return max(found, key=lambda one: one.lower, default=Finding(claim, 0.0, "no event seen"))
+
+
+def _check(
+    claims: Sequence[Claim],
+    costs: Mapping[str, Costs],
+    signals: Mapping[str, Array],
+    trials: int,
+    explore: int,
+    false_alarm: float,
+) -> None:
+    if not claims or len({claim.rounds for claim in claims}) != 1:
+        got = sorted({claim.rounds for claim in claims})
+        raise invalid("claims", "one or more, all for the same number of rounds", f"rounds {got}", "see per_report")
+    if len(costs) < 2 or any(len(cost) != 1 for cost in costs.values()):
+        raise invalid("costs", "two or more, each of one client", f"{len(costs)} costs", "give costs[i] for each")
+    rounds = claims[0].rounds
+    wrong = {name: values.shape for name, values in signals.items() if values.shape != (rounds,)}
+    if wrong or not signals:
+        raise invalid("signals", f"one or more of shape ({rounds},)", wrong or "none", "give one signal a round")
+    if trials < 1 or explore < 10:
+        raise invalid("trials", "at least 1, and 10 to explore", (trials, explore), "try 100000")
+    if not 0.0 < false_alarm < 1.0:
+        raise invalid("false_alarm", "above 0 and below 1", false_alarm, "try 1e-6")

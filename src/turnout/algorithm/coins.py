@@ -12,18 +12,11 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
 from turnout.errors import invalid
 from turnout.problem.costs import Array
-
-Words = npt.NDArray[np.uint32]
-
-# Philox4x32: the two multipliers, and the two steps of the key (Salmon et al., SC 2011).
-MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
-KEY_STEPS = (0x9E3779B9, 0xBB67AE85)
-
-PARTICIPATION, ENROLMENT = 0, 1  # what a draw is for; different purposes never share a word
+from turnout.problem.philox import ENROLMENT as ENROLMENT
+from turnout.problem.philox import PARTICIPATION, Words, block_words
 
 
 class Coins(Protocol):
@@ -32,24 +25,6 @@ class Coins(Protocol):
     def uniform(self, clients: Any, round: int, purpose: int = PARTICIPATION) -> Array:
         """One number in [0, 1) for each client, shape (clients,)."""
         ...
-
-
-def philox4x32(counter: tuple[Any, Any, Any, Any], key: tuple[Any, Any]) -> tuple[Words, Words, Words, Words]:
-    """Philox4x32-10: four words from a counter of four and a key of two, vectorised.
-
-    Example:
-        >>> [f"{int(word):08x}" for word in philox4x32((0, 0, 0, 0), (0, 0))]
-        ['6627e8d5', 'e169c58d', 'bc57ac4c', '9b00dbd8']
-    """
-    low, half = np.uint64(0xFFFFFFFF), np.uint64(32)
-    c0, c1, c2, c3 = (np.asarray(word, dtype=np.uint64) for word in counter)
-    k0, k1 = (int(word) for word in key)
-    for _ in range(10):
-        first, second = np.uint64(MULTIPLIERS[0]) * c0, np.uint64(MULTIPLIERS[1]) * c2
-        c0, c2 = (second >> half) ^ c1 ^ np.uint64(k0), (first >> half) ^ c3 ^ np.uint64(k1)
-        c1, c3 = second & low, first & low
-        k0, k1 = (k0 + KEY_STEPS[0]) & 0xFFFFFFFF, (k1 + KEY_STEPS[1]) & 0xFFFFFFFF
-    return tuple(word.astype(np.uint32) for word in (c0, c1, c2, c3))  # type: ignore[return-value]
 
 
 @dataclass(frozen=True)
@@ -62,6 +37,8 @@ class SeededCoins:
 
     Args:
         seed: from 0 to 2^64 - 1.
+        first: the number of the first client, a multiple of 4: where clients are a shard of more, they are
+            counted from 0 within it, and toss as what they are among all.
 
     Example:
         >>> SeededCoins(seed=1).uniform([7], round=3) == SeededCoins(seed=1).uniform(range(9), round=3)[7]
@@ -69,10 +46,13 @@ class SeededCoins:
     """
 
     seed: int
+    first: int = 0
 
     def __post_init__(self) -> None:
         if not isinstance(self.seed, (int, np.integer)) or not 0 <= self.seed < 2**64:
             raise invalid("seed", "a whole number from 0 to 2^64 - 1", self.seed, "choose one in that range")
+        if self.first < 0 or self.first % 4:
+            raise invalid("first client", "a multiple of 4", self.first, "cut shards between blocks of four clients")
 
     @property
     def key(self) -> tuple[int, int]:
@@ -81,20 +61,16 @@ class SeededCoins:
 
     def words(self, clients: Any, round: int, purpose: int = PARTICIPATION) -> Words:
         """One 32-bit word for each client, shape (clients,)."""
-        clients = np.asarray(clients, dtype=np.uint64)
+        clients = np.asarray(clients, dtype=np.uint64) + np.uint64(self.first)
         if clients.size == 0:
             return np.empty(0, dtype=np.uint32)
         first, last = int(clients.min()) // 4, int(clients.max()) // 4
         if last - first < clients.size:  # dense: each block is made once, for four clients
             blocks = np.arange(first, last + 1, dtype=np.uint64)
-            quads = np.stack(self._block(blocks, round, purpose), axis=-1).reshape(-1)
+            quads = np.stack(block_words(blocks, round, purpose, self.key), axis=-1).reshape(-1)
             return quads[clients - np.uint64(4 * first)]  # type: ignore[no-any-return]
-        quads = np.stack(self._block(clients // np.uint64(4), round, purpose), axis=-1)
+        quads = np.stack(block_words(clients // np.uint64(4), round, purpose, self.key), axis=-1)
         return quads[np.arange(clients.size), clients % np.uint64(4)]  # type: ignore[no-any-return]
-
-    def _block(self, blocks: Any, round: int, purpose: int) -> tuple[Words, Words, Words, Words]:
-        low, high = blocks & np.uint64(0xFFFFFFFF), blocks >> np.uint64(32)
-        return philox4x32((low, round, high, purpose), self.key)
 
     def uniform(self, clients: Any, round: int, purpose: int = PARTICIPATION) -> Array:
         """One number in [0, 1) for each client: its word * 2^-32, shape (clients,)."""

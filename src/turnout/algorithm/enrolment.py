@@ -15,4 +15,4 @@ def released(problem: Problem, mechanism: Mechanism, coins: Coins) -> Costs | No
     if type(mechanism).enrol is Mechanism.enrol:
         return None
     uniform = coins.uniform(np.arange(len(problem)), 0, ENROLMENT)
-    return mechanism.enrol(problem.costs, uniform, problem.unit_weights)
+    return mechanism.enrol(problem.costs, uniform, problem.unit_weights, problem.capacity / problem.most)

@@ -66,7 +66,7 @@ class Mechanism:
         low, high = self.box(public)
         return inside(low, self.response(wish, public.average, self.parameters()), high)  # type: ignore[no-any-return]
 
-    def enrol(self, costs: Costs, uniform: Array, weights: Any = 1) -> Costs | None:
+    def enrol(self, costs: Costs, uniform: Array, weights: Any = 1, share: float | None = None) -> Costs | None:
         """A release made once at joining: the public surrogate to act on from then, or None."""
         return None
 

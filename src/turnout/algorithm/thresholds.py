@@ -11,6 +11,7 @@ and they are made to hold exactly. A float such as 1 / (1 + exp(epsilon)) breaks
 from __future__ import annotations
 
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
+from functools import lru_cache
 
 from turnout.errors import invalid
 
@@ -46,6 +47,7 @@ def holds(low: int, high: int, epsilon: float) -> bool:
     return high <= factor * low and WORDS - low <= factor * (WORDS - high)
 
 
+@lru_cache(maxsize=1024)
 def widest_box(epsilon: float, center: float = 0.5) -> tuple[float, float]:
     """The widest legal box around a centre, as floats that hold integers over 2^53 exactly.
 

@@ -7,11 +7,14 @@ import sys
 
 import typer
 
+from turnout.cli.attack import attack
+from turnout.cli.audit import audit
 from turnout.cli.optimum import optimum
 from turnout.cli.paper import paper
 from turnout.cli.report import report
 from turnout.cli.show import show
 from turnout.cli.simulate import simulate
+from turnout.cli.sweep import sweep
 from turnout.errors import TurnoutError
 from turnout.version import __version__
 
@@ -28,6 +31,9 @@ app.command()(optimum)
 app.command()(show)
 app.command()(report)
 app.command()(paper)
+app.command()(attack)
+app.command()(audit)
+app.command()(sweep)
 
 
 def _version(asked: bool) -> None:

@@ -12,7 +12,8 @@ from turnout.errors import invalid
 
 Settings = Annotated[Path | None, typer.Argument(help="A TOML file with the settings of the run.", show_default=False)]
 PopulationChoice = Annotated[
-    str | None, typer.Option("--population", help="'paper', or a .toml, .csv or .npz file.", show_default="paper")
+    str | None,
+    typer.Option("--population", help="'paper', 'paper-drawn', or a .toml, .csv or .npz file.", show_default="paper"),
 ]
 Clients = Annotated[int | None, typer.Option(help="How many clients the paper's population has.", show_default="1200")]
 PopulationSeed = Annotated[int | None, typer.Option(help="Seed of a population that is drawn.", show_default="0")]
@@ -22,7 +23,8 @@ Capacity = Annotated[
 MechanismChoice = Annotated[
     str | None,
     typer.Option(
-        help="classical, paper-coin, capped-coin, randomized-response, clamp, tracking-clamp or memoized.",
+        help="classical, paper-coin, capped-coin, randomized-response, clamp, tracking-clamp, memoized or "
+        "learned-memoized.",
         show_default="classical",
     ),
 ]

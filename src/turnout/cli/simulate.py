@@ -30,7 +30,9 @@ def simulate(
     initial: Annotated[float | None, typer.Option(help="The first signal.", show_default="0.35")] = None,
     rounds: Annotated[int | None, typer.Option(help="How many rounds.", show_default="10000")] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of the coins.", show_default="0")] = None,
-    engine: Annotated[str | None, typer.Option(help="auto, numpy or numba.", show_default="auto")] = None,
+    engine: Annotated[
+        str | None, typer.Option(help="auto, numpy, numba, jax, jax32 or ray.", show_default="auto")
+    ] = None,
     threads: Annotated[int | None, typer.Option(help="At most so many threads.", show_default="all cores")] = None,
     every: Annotated[int | None, typer.Option(help="Record the cost every so many rounds.", show_default="100")] = None,
     changes: choices.Changes = None,
@@ -63,11 +65,11 @@ def simulate(
         given |= {"engine": engine, "keep.every": every} | choices.read_changes(changes or [])
         for name, value in given.items():
             choices.put(values, name, value)
-        run = run_from_settings(Table(_with_defaults(values)))
+        run = run_from_settings(Table(with_defaults(values)))
     _go(run, threads, output, as_json)
 
 
-def _with_defaults(values: dict[str, Any]) -> dict[str, Any]:
+def with_defaults(values: dict[str, Any]) -> dict[str, Any]:
     """What is used where neither an option nor the settings say anything."""
     values.setdefault("mechanism", {"kind": "classical"})
     values.setdefault("rounds", 10_000)

@@ -143,6 +143,10 @@ class PolynomialCosts:
         some._prepare()
         return some
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Contiguous, so that a part sent to another process travels as it lies in memory."""
+        return self.__dict__ | {"_terms": np.ascontiguousarray(self._terms)}
+
     def __repr__(self) -> str:
         return f"PolynomialCosts({len(self)} clients, powers={self.powers})"
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from turnout.errors import FileProblem, invalid
 from turnout.problem.costs import Array, PolynomialCosts
+from turnout.problem.drawn import DrawnCosts, drawn_paper_costs
 from turnout.problem.problem import Problem, Weights
 from turnout.settings import Table, read_toml
 
@@ -26,7 +27,7 @@ class Population:
         Problem(1200 clients, capacity=600)
     """
 
-    costs: PolynomialCosts
+    costs: PolynomialCosts | DrawnCosts
     weights: Weights | None = None
 
     def __len__(self) -> int:
@@ -69,8 +70,26 @@ def paper_population(seed: int = 0, clients: int = 1200) -> Population:
     return Population(PolynomialCosts(coefficients, (2, 4, 6)))
 
 
+def drawn_paper_population(seed: int = 0, clients: int = 1200) -> Population:
+    """The paper's population of any size, never stored: each client's costs are a function of its number.
+
+    It is drawn with other random numbers than `paper_population`, from the same distribution.
+
+    Args:
+        seed: from 0 to 2^64 - 1.
+        clients: their number, a multiple of 4.
+
+    Paper: Eq. (11).
+
+    Example:
+        >>> drawn_paper_population(clients=8_000_000_000).problem(capacity=4e9)
+        Problem(8000000000 clients, capacity=4e+09)
+    """
+    return Population(drawn_paper_costs(clients, seed))
+
+
 def read_population(source: str | Path, *, seed: int | None = None, clients: int | None = None) -> Population:
-    """A population by name (`paper`) or from a file: `.toml`, `.csv` or `.npz`.
+    """A population by name (`paper`, `paper-drawn`) or from a file: `.toml`, `.csv` or `.npz`.
 
     Args:
         source: the name or the path.
@@ -85,8 +104,9 @@ def read_population(source: str | Path, *, seed: int | None = None, clients: int
         >>> len(read_population("paper", seed=3, clients=400))
         400
     """
-    if str(source) == "paper":
-        return paper_population(0 if seed is None else seed, 1200 if clients is None else clients)
+    named = {"paper": paper_population, "paper-drawn": drawn_paper_population}
+    if str(source) in named:
+        return named[str(source)](0 if seed is None else seed, 1200 if clients is None else clients)
     path = Path(source)
     if clients is not None:
         raise invalid("clients", "left out for a population from a file", clients, "edit the file instead")
@@ -101,13 +121,14 @@ def read_population(source: str | Path, *, seed: int | None = None, clients: int
         return _read_csv(path)
     if path.suffix == ".npz":
         return _read_npz(path)
-    raise invalid("population", "'paper', or a .toml, .csv or .npz file", f"{str(source)!r}", "use one of these")
+    allowed = "'paper-drawn', 'paper', or a .toml, .csv or .npz file"
+    raise invalid("population", allowed, f"{str(source)!r}", "use one of these")
 
 
 def population_from_table(table: Table, *, seed: int | None = None, clients: int | None = None) -> Population:
     """A population from the `[population]` table of a settings file.
 
-    Either `kind = "paper"` with `seed` and `clients`, or `file = "clients.csv"`, or groups::
+    Either `kind = "paper"` (or `"paper-drawn"`) with `seed` and `clients`, or `file = "clients.csv"`, or groups::
 
         [population]
         seed = 7
@@ -127,10 +148,11 @@ def population_from_table(table: Table, *, seed: int | None = None, clients: int
         population = read_population(table.text("file"), seed=seed, clients=clients)
     else:
         kind = table.text("kind")
-        if kind != "paper":
-            raise invalid(table.path("kind"), "'paper'", f"{kind!r}", "or describe your own with groups or file")
+        if kind not in ("paper", "paper-drawn"):
+            allowed = "'paper' or 'paper-drawn'"
+            raise invalid(table.path("kind"), allowed, f"{kind!r}", "or describe your own with groups or file")
         size = table.whole("clients", None)
-        population = read_population("paper", seed=seed, clients=size if clients is None else clients)
+        population = read_population(kind, seed=seed, clients=size if clients is None else clients)
     table.finish()
     return population
 

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from turnout.errors import invalid
 from turnout.problem.costs import Array, Costs, PolynomialCosts, check_costs
+from turnout.problem.drawn import DrawnCosts
 
 Weights = npt.NDArray[np.int64]
 
@@ -41,7 +42,7 @@ class Problem:
     weights: Weights | None = None
 
     def __post_init__(self) -> None:
-        if not isinstance(self.costs, PolynomialCosts):  # which checks itself
+        if not isinstance(self.costs, (PolynomialCosts, DrawnCosts)):  # which check themselves
             check_costs(self.costs)
         if self.weights is not None:
             object.__setattr__(self, "weights", _check_weights(self.weights, len(self.costs)))

@@ -13,7 +13,11 @@ from turnout.algorithm.enrolment import released
 from turnout.algorithm.mechanism import Mechanism
 from turnout.problem.costs import Array, Costs
 from turnout.problem.problem import Problem, Weights
+from turnout.simulation.alike import AlikeState
 from turnout.simulation.schedule import Schedule
+
+Newcomers = npt.NDArray[np.int64] | range
+"""Clients that start their history; a range where it is all of them."""
 
 
 @dataclass
@@ -52,10 +56,10 @@ class Crowd:
         """The clients before round 0; histories get a length each only if the schedule needs it."""
         clients = len(problem)
         rounds: Array | float = np.ones(clients) if schedule.has_movement else 1.0
-        state = ClientState(np.ones(clients), rounds, released(problem, mechanism, coins))
+        state = AlikeState(1.0, clients, rounds, released(problem, mechanism, coins))
         return cls(problem.costs, problem.weights, mechanism, averaging, coins, state, start)
 
-    def welcome(self, newcomers: npt.NDArray[np.int64], here: npt.NDArray[np.int64]) -> int:
+    def welcome(self, newcomers: Newcomers, here: Newcomers) -> int:
         """Start the history of newcomers; returns what those bring who take part at once.
 
         With the paper's start these are the ones that are `here`; who is away begins by missing a round.
@@ -65,16 +69,19 @@ class Crowd:
         first, rounds = (
             (1.0, 1.0) if self.start is None else (self.start.average * self.start.rounds, self.start.rounds)
         )
-        everyone = len(newcomers) == len(self)
-        participations = self.state.participations
-        participations[... if everyone else newcomers] = first
-        if isinstance(self.state.rounds, np.ndarray):
-            self.state.rounds[newcomers] = rounds
-            self.state = ClientState(participations, self.state.rounds, self.state.memory)
+        state, everyone = self.state, len(newcomers) == len(self)
+        if isinstance(state.rounds, np.ndarray):
+            state.rounds[newcomers] = rounds
+        lasted = state.rounds if isinstance(state.rounds, np.ndarray) else rounds
+        if everyone:
+            self.state = AlikeState(first, len(self), lasted, state.memory)
         else:
-            self.state = ClientState(participations, rounds, self.state.memory)
+            state.participations[newcomers] = first
+            self.state = ClientState(state.participations, lasted, state.memory)
         if self.start is not None:
             return 0
         if len(here) < len(newcomers):
-            participations[np.setdiff1d(newcomers, here)] = 0.0
-        return len(here) if self.weights is None else int(self.weights[here].sum())
+            self.state.participations[np.setdiff1d(newcomers, here)] = 0.0
+        if self.weights is None:
+            return len(here)
+        return int(self.weights.sum() if len(here) == len(self) else self.weights[here].sum())

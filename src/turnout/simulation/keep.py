@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from turnout.algorithm.client import average_of
 from turnout.errors import invalid
-from turnout.problem.costs import Array, Costs
+from turnout.problem.costs import Array
 from turnout.settings import Table
-from turnout.simulation.crowd import Crowd
-from turnout.simulation.schedule import ABSENT, Status
-
-_CHUNK = 1 << 16  # clients measured together; fixed, so that sums have the same bits everywhere
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,77 +119,3 @@ def keep_from_settings(table: Table, distance_to: Array | None = None) -> Keep:
     )
     table.finish()
     return keep
-
-
-@dataclass
-class Recorder:
-    """Collects checkpoints while a run goes on."""
-
-    keep: Keep
-    costs: Costs
-    rounds: list[int] = field(default_factory=list)
-    rows: dict[str, list[Any]] = field(default_factory=dict)
-
-    def is_due(self, round: int) -> bool:
-        """Whether the state after this round is recorded."""
-        return round % self.keep.every == 0
-
-    def next_due(self, round: int) -> int:
-        """The first round from this one on that is recorded."""
-        return -(-round // self.keep.every) * self.keep.every
-
-    def note(self, round: int, crowd: Crowd, status: Status | None, *, last: bool = False) -> None:
-        """Record the state after a round, if it is due or the last, and not recorded yet."""
-        if round >= 0 and (last or self.is_due(round)) and (not self.rounds or self.rounds[-1] < round):
-            self._record(round, crowd, status)
-
-    def _record(self, round: int, crowd: Crowd, status: Status | None) -> None:
-        """Measure the crowd, in chunks that need little memory."""
-        keep, state = self.keep, crowd.state
-        row: dict[str, Any] = {"cost": 0.0, "mean_distance": 0.0, "largest_distance": 0.0}
-        counts = np.zeros(keep.histogram, np.int64)
-        present = 0
-        for first in range(0, len(crowd), _CHUNK):
-            part = slice(first, first + _CHUNK)
-            lasted = state.rounds[part] if isinstance(state.rounds, np.ndarray) else state.rounds
-            average = average_of(state.participations[part], lasted)
-            here = slice(None) if status is None else status[part] != ABSENT
-            present += len(average[here])
-            if keep.cost:
-                row["cost"] += float(np.sum(self.costs[part].value(average)[here]))
-            if keep.distance_to is not None:
-                distance = np.abs(average - keep.distance_to[part])[here]
-                row["mean_distance"] += float(np.sum(distance))
-                row["largest_distance"] = max(row["largest_distance"], float(np.max(distance, initial=0.0)))
-            if keep.histogram:
-                counts += np.histogram(average[here], keep.histogram, (0.0, 1.0))[0]
-        row["mean_distance"] /= max(present, 1)
-        row |= {"histogram": counts, "averages": self._averages(crowd)}
-        self.rounds.append(round)
-        for name, value in row.items():
-            self.rows.setdefault(name, []).append(value)
-
-    def columns(self) -> dict[str, npt.NDArray[Any] | None]:
-        """The record as arrays, None for what was not asked for."""
-        keep = self.keep
-        asked = {
-            "cost": keep.cost,
-            "mean_distance": keep.distance_to is not None,
-            "largest_distance": keep.distance_to is not None,
-            "histogram": keep.histogram > 0,
-            "averages": keep.averages is not None,
-        }
-        return {name: np.array(self.rows.get(name, [])) if wanted else None for name, wanted in asked.items()}
-
-    def resume(self, rounds: npt.NDArray[np.int64], columns: dict[str, npt.NDArray[Any] | None]) -> None:
-        """Take over an earlier record; a last checkpoint that an unbroken run would not have is dropped."""
-        usual = [self.is_due(int(round)) for round in rounds]
-        self.rounds = [int(round) for round in rounds[usual]]
-        for name, values in columns.items():
-            self.rows[name] = [None] * len(self.rounds) if values is None else list(values[usual])
-
-    def _averages(self, crowd: Crowd) -> Array:
-        who = self.keep.chosen(len(crowd))
-        state = crowd.state
-        lasted = state.rounds[who] if isinstance(state.rounds, np.ndarray) else state.rounds
-        return average_of(state.participations[who], lasted)  # type: ignore[no-any-return]

@@ -14,6 +14,7 @@ import numpy as np
 from turnout.simulation.book import Book
 from turnout.simulation.crowd import Crowd
 from turnout.simulation.engines.engine import Engine
+from turnout.simulation.measures import Measures
 from turnout.simulation.schedule import ABSENT, PRESENT, Span
 from turnout.simulation.stage import Stage
 
@@ -27,19 +28,25 @@ def run_rounds(engine: Engine, stage: Stage, progress: Progress | None = None) -
     total = len(book.participants)
     pace = _Pace()
     status = None
-    with _deferred_interrupt() as stop_asked:
+
+    def measured() -> Measures:
+        return engine.measure(recorder.keep, status)
+
+    with contextlib.closing(engine), _deferred_interrupt() as stop_asked:
         for span in stage.schedule.spans(book.round, total, len(crowd), book.capacity):
             status, book.capacity = span.status, span.capacity
             _begin(engine, crowd, book, span)
-            recorder.note(book.round - 1, crowd, status)
+            recorder.note(book.round - 1, measured)
             while book.round < span.stop and not stop_asked():
                 pace.advance(engine, book, min(span.stop, recorder.next_due(book.round) + 1))
-                recorder.note(book.round - 1, crowd, status)
+                recorder.note(book.round - 1, measured)
                 if progress:
                     progress(book.round, total)
             if stop_asked():
                 break
-        recorder.note(book.round - 1, crowd, status, last=True)
+        recorder.note(book.round - 1, measured, last=True)
+        if recorder.keep.state:
+            engine.gather()
         return stop_asked() and book.round < total
 
 
@@ -48,9 +55,14 @@ def _begin(engine: Engine, crowd: Crowd, book: Book, span: Span) -> None:
     engine.enter(span.status)
     if not len(span.newcomers):
         return
-    here = span.newcomers if span.status is None else span.newcomers[span.status[span.newcomers] == PRESENT]
-    came = crowd.welcome(span.newcomers, here)
+    here = span.newcomers
+    if span.status is not None:
+        here = np.asarray(here)[span.status[span.newcomers] == PRESENT]
+    came = engine.welcome(span.newcomers, here)
     if crowd.start is not None:
+        return
+    if len(span.newcomers) == len(crowd):  # nobody else is there
+        book.enter(came)
         return
     others = np.full(len(crowd), PRESENT, np.uint8) if span.status is None else span.status.copy()
     others[span.newcomers] = ABSENT

@@ -28,14 +28,14 @@ class Span(NamedTuple):
         first: the first round.
         stop: the round after the last.
         status: ABSENT, PRESENT or AWAY for each client, shape (clients,); None: all PRESENT.
-        newcomers: clients whose first round this is (then the span is one round long).
+        newcomers: clients whose first round this is (then the span is one round long); a range where it is all.
         capacity: what is needed in each round.
     """
 
     first: int
     stop: int
     status: Status | None
-    newcomers: npt.NDArray[np.int64]
+    newcomers: npt.NDArray[np.int64] | range
     capacity: float
 
 
@@ -86,6 +86,8 @@ class Schedule:
             over = over or (not isinstance(who, slice) and np.min(who, initial=0) < 0)
             if over:
                 raise invalid("schedule clients", f"some of 0 to {clients - 1}", who, "name clients that exist")
+        if not self.has_movement:
+            return
         status = self._at_first(clients)
         for when, becomes, who in self._moves():
             if becomes == PRESENT and when > 0 and np.any(status[who] == PRESENT):
@@ -164,6 +166,11 @@ class Schedule:
         cuts = [*sorted(edge for edge in edges if first <= edge < stop), stop]
         spans = []
         for begin, end in itertools.pairwise(cuts):
+            newcomers: npt.NDArray[np.int64] | range
+            if not (self.has_movement or self.away):  # nothing by client, however many there are
+                newcomers = range(clients) if begin == 0 else nobody
+                spans.append(Span(begin, end, None, newcomers, self.capacity_at(begin, capacity)))
+                continue
             status = self.status_at(begin, clients)
             newcomers = self.newcomers_at(begin, clients) if begin in starts else nobody
             everyone = None if np.all(status == PRESENT) else status

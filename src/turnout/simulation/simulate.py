@@ -12,9 +12,11 @@ from turnout.algorithm.mechanism import Mechanism
 from turnout.algorithm.server import Controller
 from turnout.errors import Interrupted
 from turnout.problem.problem import Problem
-from turnout.simulation.engines.choose import choose_engine
+from turnout.simulation.engines.choose import choose_engine, named_options
+from turnout.simulation.engines.options import EngineChoice, JaxOptions
 from turnout.simulation.keep import Keep
 from turnout.simulation.loop import Progress, run_rounds
+from turnout.simulation.room import check_room, free_memory
 from turnout.simulation.schedule import Schedule
 from turnout.simulation.stage import set_stage
 from turnout.simulation.trajectory import Trajectory
@@ -27,7 +29,7 @@ def simulate(
     rounds: int,
     *,
     seed: int | None = None,
-    engine: str = "auto",
+    engine: EngineChoice = "auto",
     start: Prior | Trajectory | None = None,
     schedule: Schedule | None = None,
     averaging: Averaging | None = None,
@@ -45,7 +47,8 @@ def simulate(
         controller: how the server sets the signal.
         rounds: how many; with a trajectory to continue, how many more.
         seed: of the coins; 0 unless given, or the continued run's.
-        engine: "auto", "numpy" or "numba".
+        engine: "auto", "numpy", "numba", "jax" (a GPU, or several), "jax32" (faster, and equal only
+            statistically) or "ray" (a cluster); or `JaxOptions` or `RayOptions`.
         start: None for the paper's start (everyone takes part in round 0), a public `Prior`, or a
             `Trajectory` to continue exactly as if it had never stopped. (A continued run may be
             given another problem, of as many clients: costs that drift.)
@@ -69,7 +72,10 @@ def simulate(
         600.0
     """
     stage = set_stage(problem, mechanism, controller, rounds, seed, start, schedule, averaging, keep)
-    chosen, why = choose_engine(engine, stage.crowd, threads)
+    chosen, why = choose_engine(engine, stage.crowd, threads, len(stage.book.participants))
+    if stage.recorder.keep.state:
+        held, remedy = f"the final state of {len(problem):,} clients", "use keep=Keep(state=False)"
+        check_room(held, 10 * len(problem), free_memory(), "here", remedy)
     interrupted = run_rounds(chosen, stage, progress)
     trajectory = stage.trajectory(chosen.name, why)
     if interrupted:
@@ -85,14 +91,19 @@ def replicate(
     *,
     seeds: Iterable[int],
     threads: int | None = None,
+    engine: EngineChoice = "auto",
     **options: Any,
 ) -> list[Trajectory]:
     """The same run for many seeds, several at a time.
+
+    With the JAX engine all of them run in one compiled call on the device, where they differ in their coins alone (no
+    schedule, no trajectory to continue, no release at joining); each is equal to the run of its own.
 
     Args:
         problem, mechanism, controller, rounds: as for `simulate`.
         seeds: one run for each.
         threads: how many run at a time; as many as there are cores, unless given.
+        engine: as for `simulate`.
         options: anything else that `simulate` takes.
 
     Example:
@@ -103,10 +114,38 @@ def replicate(
         [0, 1, 2]
     """
 
-    def one(seed: int) -> Trajectory:
-        return simulate(problem, mechanism, controller, rounds, seed=seed, threads=1, **options)
-
     wanted = list(seeds)
+    together = _in_one_call(problem, mechanism, controller, rounds, wanted, engine, options)
+    if together is not None:
+        return together
+
+    def one(seed: int) -> Trajectory:
+        return simulate(problem, mechanism, controller, rounds, seed=seed, threads=1, engine=engine, **options)
+
     first = [one(seed) for seed in wanted[:1]]  # compiles what the others use
     with ThreadPoolExecutor(threads or os.cpu_count()) as pool:
         return first + list(pool.map(one, wanted[1:]))
+
+
+def _in_one_call(
+    problem: Problem,
+    mechanism: Mechanism,
+    controller: Controller,
+    rounds: int,
+    seeds: list[int],
+    engine: EngineChoice,
+    options: dict[str, Any],
+) -> list[Trajectory] | None:
+    """All replicas on a device, where the JAX engine is asked for and they can run in step; else None."""
+    asked, _ = named_options(engine)
+    if not seeds or not isinstance(asked, JaxOptions) or isinstance(options.get("start"), Trajectory):
+        return None
+    given = [options.get(name) for name in ("start", "schedule", "averaging", "keep")]
+    stage = set_stage(problem, mechanism, controller, rounds, seeds[0], *given)
+    choose_engine(asked, stage.crowd, rounds=rounds)[0].close()  # refuses what cannot run there
+    from turnout.simulation.jax_replicas import can_be_batched, replicate_on_device
+
+    if not can_be_batched(stage):
+        return None
+    runs: list[Trajectory] = replicate_on_device(stage, seeds, asked, options.get("progress"))
+    return runs

@@ -20,7 +20,8 @@ from turnout.problem.problem import Problem, check_capacity
 from turnout.settings import Table
 from turnout.simulation.book import Book
 from turnout.simulation.crowd import Crowd
-from turnout.simulation.keep import Keep, Recorder
+from turnout.simulation.keep import Keep
+from turnout.simulation.recorder import Recorder
 from turnout.simulation.schedule import ABSENT, Schedule, schedule_from_settings
 from turnout.simulation.trajectory import Trajectory
 from turnout.theory.feasibility import check_feasible
@@ -95,7 +96,7 @@ def set_stage(
         seed = before.provenance["seed"] if before else 0
     _check(problem, mechanism, rounds, schedule, keep, 0 if before is None else before.rounds)
     check_public_average(mechanism, averaging)
-    recorder = Recorder(keep, problem.costs)
+    recorder = Recorder(keep)
     coins = SeededCoins(seed)
     if before is None:
         crowd = Crowd.gather(problem, mechanism, averaging, coins, _prior(start), schedule)

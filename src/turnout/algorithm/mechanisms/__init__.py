@@ -10,6 +10,7 @@ from turnout.algorithm.mechanism import Mechanism
 from turnout.algorithm.mechanisms.capped_coin import CappedCoin
 from turnout.algorithm.mechanisms.clamp import Clamp
 from turnout.algorithm.mechanisms.classical import Classical
+from turnout.algorithm.mechanisms.learned_memoized import LearnedMemoized
 from turnout.algorithm.mechanisms.memoized import Memoized
 from turnout.algorithm.mechanisms.paper_coin import PaperCoin
 from turnout.algorithm.mechanisms.randomized_response import RandomizedResponse
@@ -19,7 +20,16 @@ from turnout.settings import Table
 
 MECHANISMS: dict[str, type[Mechanism]] = {
     mechanism.kind: mechanism
-    for mechanism in (Classical, PaperCoin, CappedCoin, RandomizedResponse, Clamp, TrackingClamp, Memoized)
+    for mechanism in (
+        Classical,
+        PaperCoin,
+        CappedCoin,
+        RandomizedResponse,
+        Clamp,
+        TrackingClamp,
+        Memoized,
+        LearnedMemoized,
+    )
 }
 
 

@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from decimal import ROUND_CEILING
+from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from typing import Any, Self
 
 import numpy as np
+import numpy.typing as npt
 
 from turnout.algorithm.mechanism import Mechanism
 from turnout.algorithm.thresholds import WORDS, check_epsilon, growth
 from turnout.errors import invalid
-from turnout.problem.costs import Array, Clients, Costs, PolynomialCosts, inverse_slope
+from turnout.problem.costs import Array, Clients, Costs, PolynomialCosts
+
+_CHUNK = 1 << 14  # clients looked at together
+
+STIFF = 0.25
+"""How much of a surrogate's slope at its level comes from a sixth power: a client whose level was released at too
+low a price is not driven far beyond it (costs may rise steeply there); one at too high a price still comes down."""
+
+HEADROOM = 0.85
+"""Who releases level 1 would mostly come for less than the reference price: the surrogate's slope there, in
+parts of it."""
 
 
 def usual_levels(epsilon: float) -> tuple[float, ...]:
@@ -28,58 +39,106 @@ def usual_levels(epsilon: float) -> tuple[float, ...]:
     return tuple(np.linspace(*ends, number).tolist())
 
 
+def surrogate(level: Array, price: Any, weights: Any = 1) -> PolynomialCosts:
+    """The public cost that stands for a released level: its slope at the level is the price (times the weight).
+
+    Example:
+        >>> surrogate(np.array([0.25, 0.5]), price=10.0).inverse_slope(10.0).round(6)
+        array([0.25, 0.5 ])
+    """
+    worth = np.asarray(price * np.asarray(weights, dtype=np.float64) * np.where(level >= 1.0, HEADROOM, 1.0))
+    square, sixth = (1.0 - STIFF) * worth / (2.0 * level), STIFF * worth / (6.0 * level**5)
+    return PolynomialCosts(np.stack([square, sixth], axis=1), (2, 6))
+
+
 @dataclass(frozen=True)
 class Memoized(Mechanism):
-    """At joining the client releases a target level once, through randomized response; then it acts on that alone.
+    """At joining the client releases a level once, through a private channel; then it acts on that alone.
 
-    Its target is the average it would have at a public reference price. It names the nearest of the
-    public levels with probability e^epsilon / (e^epsilon + levels - 1), else another. From then on it takes
-    part with the intent of a *surrogate*, the quadratic cost whose slope at the released level is the reference
-    price, never with that of its own cost. Pure epsilon in total, however many rounds
-    (docs/proofs/memoized.md), as long as the cost is released once across all runs and servers.
+    Whatever its cost, each public level comes with a probability between its `least` one and e^epsilon times
+    that. Inside these limits the client favours the levels that are best for it at a public reference price:
+    those with the smallest f(level) - price w level are filled up first. From then on it takes part with the
+    intent of a *surrogate*, whose slope at the released level is the reference price, never with that of its
+    own cost. Pure epsilon in total, however many rounds (docs/proofs/memoized.md), as long as the cost is
+    released once across all runs and servers.
 
     Args:
         epsilon: in total, above 0.
         price: the public reference price, above 0: near where the signal settles.
         levels: public averages to choose from, in (0, 1]; the usual ones for epsilon, unless given.
+        least: the least probability of each level; the same for all, unless given: then the best level comes with
+            e^epsilon / (e^epsilon + levels - 1). The best ones for a population come from `turnout.privacy.floor`.
 
     Example:
         >>> costs = PolynomialCosts([[5.0], [50.0]], powers=(2,))
-        >>> Memoized(epsilon=8.0, price=10.0).enrol(costs, np.array([0.5, 0.5])).inverse_slope(10.0)
-        array([1.  , 0.15])
+        >>> Memoized(epsilon=8.0, price=10.0).release(costs, np.array([0.5, 0.5]))
+        array([11,  0])
     """
 
     epsilon: float
     price: float
     levels: tuple[float, ...] = ()
+    least: tuple[float, ...] = ()
     kind = "memoized"
 
     def __post_init__(self) -> None:
         check_epsilon(self.epsilon)
         if not (np.isfinite(self.price) and self.price > 0.0):
             raise invalid("price", "above 0 and finite", self.price, "give where the signal is expected to settle")
-        levels = tuple(sorted(float(level) for level in self.levels)) or usual_levels(self.epsilon)
-        if len(levels) < 2 or not 0.0 < levels[0] <= levels[-1] <= 1.0:
-            raise invalid("levels", "two or more averages in (0, 1]", self.levels, "leave them out for the usual ones")
-        object.__setattr__(self, "levels", levels)
+        levels = tuple(float(level) for level in self.levels) or usual_levels(self.epsilon)
+        if not 2 <= len(set(levels)) == len(levels) <= 64 or not 0.0 < min(levels) <= max(levels) <= 1.0:
+            raise invalid(
+                "levels", "2 to 64 different averages in (0, 1]", self.levels, "leave them out for the usual ones"
+            )
+        same = 1.0 / (float(growth(self.epsilon)) + len(levels) - 1)
+        least = tuple(float(chance) for chance in self.least) or (same,) * len(levels)
+        if len(least) != len(levels) or min(least) <= 0.0:
+            raise invalid("least", f"{len(levels)} probabilities above 0, one a level", self.least, "leave them out")
+        order = np.argsort(levels)
+        object.__setattr__(self, "levels", tuple(levels[i] for i in order))
+        object.__setattr__(self, "least", tuple(least[i] for i in order))
+        least_words, most_words = self.words()
+        if not least_words.sum() <= WORDS <= most_words.sum():
+            allowed = f"a sum between e^-epsilon = {np.exp(-self.epsilon):.4g} and 1"
+            raise invalid("least", allowed, sum(least), "take them from turnout.privacy.floor, or leave them out")
 
-    def enrol(self, costs: Costs, uniform: Array, weights: Any = 1) -> PolynomialCosts:
+    def words(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """(least, most): of the 2^53 words of the coin, how many release each level, for any cost. Exact integers.
+
+        most <= e^epsilon least holds exactly, which is the promise.
+        """
+        factor = growth(self.epsilon)
+        least = [int((Decimal(chance) * WORDS).to_integral_value(ROUND_CEILING)) for chance in self.least]
+        most = [min(WORDS, int((factor * words).to_integral_value(ROUND_FLOOR))) for words in least]
+        return np.array(least, np.int64), np.array(most, np.int64)
+
+    def enrol(self, costs: Costs, uniform: Array, weights: Any = 1, share: float | None = None) -> PolynomialCosts:
         """The released level of each client, as the public surrogate cost to act on."""
-        levels = np.array(self.levels)
-        target = inverse_slope(costs, self.price * np.asarray(weights, dtype=np.float64))
-        truth = np.argmin(np.abs(target[:, None] - levels[None, :]), axis=1)
-        # Of 2^53 words each other level has the same number, and the nearest all the rest: exact integers.
-        others, each = len(levels) - 1, self.words_of_another_level()
-        word = np.floor(uniform * WORDS).astype(np.int64)
-        released = levels[(truth + np.where(word < others * each, 1 + word // each, 0)) % len(levels)]
-        # The surrogate a x^2 has slope 2 a x: at the released level it is the reference price (times the weight).
-        surrogate = self.price * np.asarray(weights, dtype=np.float64) / (2.0 * released)
-        return PolynomialCosts(np.broadcast_to(surrogate, released.shape)[:, None], (2,))
+        return surrogate(np.array(self.levels)[self.release(costs, uniform, weights)], self.price, weights)
 
-    def words_of_another_level(self) -> int:
-        """How many of the 2^53 words of the coin release one given other level than the nearest; rounded up."""
-        share = WORDS / (growth(self.epsilon) + len(self.levels) - 1)
-        return int(share.to_integral_value(ROUND_CEILING))
+    def release(self, costs: Costs, uniform: Array, weights: Any = 1) -> npt.NDArray[np.int64]:
+        """Which level each client releases, from 0 up, shape (clients,)."""
+        released = np.empty(len(costs), np.int64)
+        for first in range(0, len(costs), _CHUNK):
+            part = slice(first, first + _CHUNK)
+            own = weights[part] if np.ndim(weights) else weights
+            stops = np.cumsum(self.words_by_level(costs[part], own), axis=1)[:, :-1]
+            word = np.floor(np.asarray(uniform)[part] * WORDS).astype(np.int64)
+            released[part] = np.sum(word[:, None] >= stops, axis=1)
+        return released
+
+    def words_by_level(self, costs: Costs, weights: Any = 1) -> npt.NDArray[np.int64]:
+        """How many of the 2^53 words release each level, for each client, shape (clients, levels): rows sum to 2^53."""
+        clients = len(costs)
+        worth = self.price * np.asarray(weights, dtype=np.float64)
+        burden = np.stack([costs.value(np.full(clients, level)) - worth * level for level in self.levels], axis=1)
+        least, most = self.words()
+        order = np.argsort(burden, axis=1, kind="stable")  # a cost that is not a number comes last: still a legal row
+        extra = (most - least)[order]
+        before = np.cumsum(extra, axis=1) - extra
+        found = np.empty_like(order)
+        np.put_along_axis(found, order, least[order] + np.clip(WORDS - least.sum() - before, 0, extra), axis=1)
+        return found
 
     @staticmethod
     def response(intent: Any, average: Any, parameters: Any) -> Any:

@@ -6,39 +6,110 @@ import importlib.util
 
 from turnout.errors import MissingExtra, invalid
 from turnout.problem.costs import PolynomialCosts
+from turnout.problem.drawn import DrawnCosts
 from turnout.simulation.crowd import Crowd
 from turnout.simulation.engines.engine import Engine
 from turnout.simulation.engines.numpy_engine import NumpyEngine
+from turnout.simulation.engines.options import EngineChoice, JaxOptions, RayOptions
+from turnout.simulation.room import check_room, free_memory
 
-ENGINES = ("auto", "numpy", "numba")
+ENGINES = ("auto", "numpy", "numba", "jax", "jax32", "ray")
+
+WORTH_A_GPU = 1_000_000
+"""Clients from which "auto" takes a GPU, where there is one: fewer are done before it has started."""
 
 
-def choose_engine(name: str, crowd: Crowd, threads: int | None = None) -> tuple[Engine, str]:
-    """The engine of that name, and why it was chosen, in words.
+def choose_engine(
+    choice: EngineChoice, crowd: Crowd, threads: int | None = None, rounds: int | None = None
+) -> tuple[Engine, str]:
+    """The engine that was asked for, and why it was chosen, in words.
+
+    Args:
+        choice: a name, or options.
+        crowd: the clients.
+        threads: at most so many, where the engine has threads.
+        rounds: how many there will be in all, if that is known.
 
     Raises:
-        ValueError: there is no such engine, or it cannot run these costs.
+        ValueError: there is no such engine, it cannot run these costs, or they do not fit where it runs.
         MissingExtra: its library is not installed.
     """
     if threads is not None and threads < 1:
         raise invalid("threads", "1 or more", threads, "leave it out to use all cores")
-    if name not in ENGINES:
-        raise invalid("engine", f"one of {', '.join(ENGINES)}", f"{name!r}", "use 'auto' to have one chosen")
-    if name == "numpy":
-        return NumpyEngine(crowd), "numpy, as asked"
+    options, name = named_options(choice)
     acting = crowd.costs if crowd.state.memory is None else crowd.state.memory
-    installed = importlib.util.find_spec("numba") is not None
-    if not isinstance(acting, PolynomialCosts):
-        why = f"costs of type {type(acting).__name__} run on the numpy engine; only PolynomialCosts are compiled"
-        if name == "numba":
-            raise invalid("engine", "'numpy' or 'auto' for these costs", "'numba'", why)
-        return NumpyEngine(crowd), f"numpy: {why}"
-    if not installed:
-        if name == "numba":
-            raise MissingExtra("engine='numba'", library="numba", extra="lab")
-        return NumpyEngine(
-            crowd
-        ), "numpy: numba is not installed (pip install 'turnout[lab]' for some 30 times the speed)"
+    polynomial = isinstance(acting, (PolynomialCosts, DrawnCosts))
+    if not polynomial and name in ("numba", "jax", "jax32"):
+        raise invalid("engine", "'numpy', 'ray' or 'auto' for these costs", f"{name!r}", _only_numpy(acting))
+    why = f"{name}, as asked"
+    if name == "auto":
+        name, why = _best(crowd, acting, polynomial)
+        options = JaxOptions() if name == "jax" else None
+    if isinstance(options, JaxOptions):
+        _need("jax", f"engine={name!r}", "gpu")
+        from turnout.simulation.engines.jax_engine import JaxEngine
+
+        engine = JaxEngine(crowd, options, rounds)
+        return engine, f"{why} ({engine.where})"
+    if isinstance(options, RayOptions):
+        _need("ray", "engine='ray'", "cluster")
+        from turnout.simulation.engines.ray_engine import RayEngine
+
+        cluster = RayEngine(crowd, options)
+        return cluster, f"{why} ({cluster.where})"
+    _bring_home(crowd)
+    if name == "numpy":
+        return NumpyEngine(crowd), why
+    _need("numba", "engine='numba'", "lab")
     from turnout.simulation.engines.numba_engine import NumbaEngine
 
-    return NumbaEngine(crowd, threads), "numba, as asked" if name == "numba" else "numba: the fastest installed"
+    return NumbaEngine(crowd, threads), why
+
+
+def named_options(choice: EngineChoice) -> tuple[JaxOptions | RayOptions | None, str]:
+    """The options behind a name, and the name of options."""
+    if isinstance(choice, JaxOptions):
+        return choice, "jax" if choice.bits == 64 else "jax32"
+    if isinstance(choice, RayOptions):
+        return choice, "ray"
+    if choice not in ENGINES:
+        raise invalid("engine", f"one of {', '.join(ENGINES)}", f"{choice!r}", "use 'auto' to have one chosen")
+    named: dict[str, JaxOptions | RayOptions] = {
+        "jax": JaxOptions(),
+        "jax32": JaxOptions(bits=32),
+        "ray": RayOptions(),
+    }
+    return named.get(choice), choice
+
+
+def _best(crowd: Crowd, acting: object, polynomial: bool) -> tuple[str, str]:
+    """The fastest engine here that gives the exact trajectory, and why it is that."""
+    if not polynomial:
+        return "numpy", f"numpy: {_only_numpy(acting)}"
+    if len(crowd) >= WORTH_A_GPU and importlib.util.find_spec("jax") is not None:
+        import jax
+
+        if jax.devices()[0].platform == "gpu":
+            return "jax", f"jax: there is a GPU, and with {len(crowd):,} clients it is worth its start"
+    if importlib.util.find_spec("numba") is None:
+        return "numpy", "numpy: numba is not installed (pip install 'turnout[lab]' for some 30 times the speed)"
+    return "numba", "numba: the fastest installed"
+
+
+def _only_numpy(acting: object) -> str:
+    return f"costs of type {type(acting).__name__} run on the numpy engine; only PolynomialCosts are compiled"
+
+
+def _need(library: str, feature: str, extra: str) -> None:
+    if importlib.util.find_spec(library) is None:
+        raise MissingExtra(feature, library=library, extra=extra)
+
+
+def _bring_home(crowd: Crowd) -> None:
+    """Refuse clients that this machine's memory cannot hold; make the costs of those that are drawn."""
+    drawn = crowd.costs if isinstance(crowd.costs, DrawnCosts) else None
+    by_client = 3 * 8 + (0 if drawn is None else 2 * 8 * len(drawn.powers))  # histories, and what a pass needs
+    remedy = "use engine='jax32' on a GPU, engine='ray' on a cluster, or fewer clients"
+    check_room(f"the memory of {len(crowd):,} clients", by_client * len(crowd), free_memory(), "here", remedy)
+    if drawn is not None:
+        crowd.costs = drawn[:]

@@ -15,7 +15,7 @@ from turnout.algorithm.server import IntegralController, IntegralState
 from turnout.problem.costs import PolynomialCosts
 from turnout.simulation.book import Book
 from turnout.simulation.crowd import Crowd
-from turnout.simulation.engines.engine import advance_by_passes
+from turnout.simulation.engines.engine import AtHome, advance_by_passes
 from turnout.simulation.engines.numba_kernel import TILE, build, by_bit, by_probability
 from turnout.simulation.schedule import Status
 
@@ -23,7 +23,7 @@ WORTH_A_THREAD = 8 * TILE
 """Clients a thread must have before the meeting of threads is worth its while."""
 
 
-class NumbaEngine:
+class NumbaEngine(AtHome):
     """Polynomial costs and any mechanism, bit for bit as `NumpyEngine`.
 
     The whole loop over rounds, server included, is one compiled call. Many clients are cut into
@@ -42,7 +42,8 @@ class NumbaEngine:
         self._terms = np.ascontiguousarray(acting.terms)
         self._weights = 1 if crowd.weights is None else crowd.weights
         self._parameters = tuple(_plain(value) for value in mechanism.parameters())
-        self._key = np.array(crowd.coins.key, dtype=np.uint32)
+        low, high = crowd.coins.key
+        self._key = (np.uint32(low), np.uint32(high), crowd.coins.first // 4)
         self.enter(None)
         available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         wanted = max(1, min(threads or available, available, len(crowd) // WORTH_A_THREAD))

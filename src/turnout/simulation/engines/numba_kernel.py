@@ -22,9 +22,9 @@ from numba.extending import register_jitable
 
 from turnout.algorithm.arithmetic import inside
 from turnout.algorithm.client import average_of, intent, next_rounds, remembered
-from turnout.algorithm.coins import KEY_STEPS, MULTIPLIERS
 from turnout.algorithm.server import integral_signal
 from turnout.problem.costs import polynomial
+from turnout.problem.philox import KEY_STEPS, MULTIPLIERS
 from turnout.simulation.engines import numba_access
 from turnout.simulation.engines.numba_access import at, at_each, is_member, is_present, later, set_rounds
 from turnout.simulation.engines.numba_barrier import meet
@@ -45,22 +45,54 @@ _STEP_0, _STEP_1 = np.uint32(KEY_STEPS[0]), np.uint32(KEY_STEPS[1])
 _HALF = np.uint64(32)
 
 
+@register_jitable(inline="always")
+def _mixed(c0: Any, c1: Any, c2: Any, c3: Any, k0: Any, k1: Any) -> tuple[Any, Any, Any, Any]:
+    """One of the ten rounds of Philox4x32-10, as in problem/philox.py."""
+    first, second = np.uint64(c0) * _MULTIPLIER_0, np.uint64(c2) * _MULTIPLIER_1
+    return (
+        np.uint32(second >> _HALF) ^ c1 ^ k0,
+        np.uint32(second),
+        np.uint32(first >> _HALF) ^ c3 ^ k1,
+        np.uint32(first),
+    )
+
+
 @register_jitable
 def _fill_words(words: Any, block: int, blocks: int, round: int, key_0: Any, key_1: Any) -> None:
-    """Philox4x32-10, as in algorithm/coins.py, for consecutive blocks of four clients."""
+    """The words of one round, for consecutive blocks of four clients."""
     for number in range(blocks):
         index = np.uint64(block + number)
-        c0, c1, c2, c3 = np.uint32(index), np.uint32(round), np.uint32(index >> _HALF), np.uint32(0)
+        a0, a1, a2, a3 = np.uint32(index), np.uint32(round), np.uint32(index >> _HALF), np.uint32(0)
         k0, k1 = key_0, key_1
         for _ in range(10):
-            first, second = np.uint64(c0) * _MULTIPLIER_0, np.uint64(c2) * _MULTIPLIER_1
-            c0, c2 = np.uint32(second >> _HALF) ^ c1 ^ k0, np.uint32(first >> _HALF) ^ c3 ^ k1
-            c1, c3 = np.uint32(second), np.uint32(first)
+            a0, a1, a2, a3 = _mixed(a0, a1, a2, a3, k0, k1)
             k0, k1 = np.uint32(k0 + _STEP_0), np.uint32(k1 + _STEP_1)
-        words[4 * number] = c0
-        words[4 * number + 1] = c1
-        words[4 * number + 2] = c2
-        words[4 * number + 3] = c3
+        words[4 * number] = a0
+        words[4 * number + 1] = a1
+        words[4 * number + 2] = a2
+        words[4 * number + 3] = a3
+
+
+@register_jitable
+def _fill_both(words: Any, more: Any, block: int, blocks: int, round: int, key_0: Any, key_1: Any) -> None:
+    """The words of two rounds at once: one chain of ten multiplications alone leaves the machine waiting."""
+    for number in range(blocks):
+        index = np.uint64(block + number)
+        a0, a1, a2, a3 = np.uint32(index), np.uint32(round), np.uint32(index >> _HALF), np.uint32(0)
+        b0, b1, b2, b3 = np.uint32(index), np.uint32(round + 1), np.uint32(index >> _HALF), np.uint32(0)
+        k0, k1 = key_0, key_1
+        for _ in range(10):
+            a0, a1, a2, a3 = _mixed(a0, a1, a2, a3, k0, k1)
+            b0, b1, b2, b3 = _mixed(b0, b1, b2, b3, k0, k1)
+            k0, k1 = np.uint32(k0 + _STEP_0), np.uint32(k1 + _STEP_1)
+        words[4 * number] = a0
+        words[4 * number + 1] = a1
+        words[4 * number + 2] = a2
+        words[4 * number + 3] = a3
+        more[4 * number] = b0
+        more[4 * number + 1] = b1
+        more[4 * number + 2] = b2
+        more[4 * number + 3] = b3
 
 
 @register_jitable
@@ -122,9 +154,10 @@ def _rounds(probability: Any, moved: Any, named: Named) -> Any:
             end = min(begin + TILE, stop)
             base = np.uint64(begin - begin % 4)
             blocks = (end - begin + begin % 4 + 3) // 4
-            _fill_words(words, begin // 4, blocks, round, key[0], key[1])
             if two:
-                _fill_words(more, begin // 4, blocks, round + 1, key[0], key[1])
+                _fill_both(words, more, key[2] + begin // 4, blocks, round, key[0], key[1])
+            else:
+                _fill_words(words, key[2] + begin // 4, blocks, round, key[0], key[1])
             for client in range(np.uint64(begin), np.uint64(end)):
                 weight, own = at(weights, client), at_each(parameters, client)
                 present, member = is_present(status, client), is_member(status, client)
@@ -189,7 +222,8 @@ def build(
 
     `draw` decides one or two rounds for some of the clients; `run` loops over rounds with the
     integral controller in the loop. Both take the crowd as one tuple: participations, rounds,
-    cap of the rounds, terms, weights, parameters, status.
+    cap of the rounds, terms, weights, parameters, status; and the key of the coins as another: the two
+    words of the seed, and the number of the first client's block.
     """
     for function in (response, limits):
         register_jitable(function)

@@ -5,16 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from turnout.algorithm.client import ClientState, client_step
 from turnout.problem.costs import Array
 from turnout.simulation.book import Book
 from turnout.simulation.crowd import Crowd
-from turnout.simulation.engines.engine import advance_by_passes
+from turnout.simulation.engines.engine import AtHome, advance_by_passes
 from turnout.simulation.schedule import AWAY, PRESENT, Status
 
 
-class NumpyEngine:
+class NumpyEngine(AtHome):
     """Runs any costs and mechanism; every other engine must give the same result, bit for bit."""
 
     name = "numpy"
@@ -54,6 +55,7 @@ class NumpyEngine:
             weights=self._weights,
             averaging=crowd.averaging,
         )
+        self._decided(round, participates)
         missed = _part(state, self._away).after(np.zeros(len(self._away)), crowd.averaging)
         for who, moved in ((self._who, after), (self._away, missed)):
             state.participations[who] = moved.participations
@@ -62,6 +64,9 @@ class NumpyEngine:
         rounds = state.rounds if isinstance(state.rounds, np.ndarray) else after.rounds
         crowd.state = ClientState(state.participations, rounds, state.memory)
         return int(np.sum(participates * self._weights))
+
+    def _decided(self, round: int, participates: npt.NDArray[np.bool_]) -> None:
+        """The reports of a round, of the clients that decided; kept by nobody here (see simulation/reports.py)."""
 
 
 def _part(state: ClientState, who: Any) -> ClientState:

@@ -1,0 +1,99 @@
+"""Memoized without knowing the population: clients join in groups, and each group's levels teach the next."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from turnout.algorithm.learning import Learner
+from turnout.algorithm.mechanism import Mechanism
+from turnout.algorithm.mechanisms.memoized import Memoized, surrogate
+from turnout.algorithm.thresholds import check_epsilon
+from turnout.errors import invalid
+from turnout.problem.costs import Array, Clients, Costs, PolynomialCosts
+
+FIRST_GROUP = 6
+GROWTH = 0.3
+"""Each group is this much of all before it: few act on a price that is not yet known well."""
+
+
+@dataclass(frozen=True)
+class LearnedMemoized(Mechanism):
+    """Each client releases a level once, through the best channel known when it joins.
+
+    Groups of clients join in a public random order. The first few get a channel for a guess of the costs and
+    of the price; from their released levels the server estimates both, and so on: it learns from levels
+    alone. Nobody releases twice: pure epsilon in total, as for `Memoized` (docs/proofs/learned-memoized.md).
+
+    Args:
+        epsilon: in total, above 0.
+        start: a first guess of the price; three times off costs little, and too high less than too low.
+
+    Example:
+        >>> costs = PolynomialCosts(np.linspace(2.0, 40.0, 200)[:, None], powers=(2,))
+        >>> joined = LearnedMemoized(epsilon=8.0, start=30.0).enrol(costs, np.linspace(0.0, 0.999, 200), share=0.5)
+        >>> bool(0.4 < joined.inverse_slope(12.0).mean() < 0.6)
+        True
+    """
+
+    epsilon: float
+    start: float = 1.0
+    kind = "learned-memoized"
+
+    def __post_init__(self) -> None:
+        check_epsilon(self.epsilon)
+        if not (np.isfinite(self.start) and self.start > 0.0):
+            raise invalid("start", "above 0 and finite", self.start, "give a rough guess of the price")
+
+    def enrol(self, costs: Costs, uniform: Array, weights: Any = 1, share: float | None = None) -> PolynomialCosts:
+        """The public surrogate of each client, all joined one group after another."""
+        if share is None or len(costs) < 2:
+            remedy = "a client of its own takes `Memoized` with the price and channel that its server has learned"
+            raise invalid("learned-memoized", "used for a whole population", f"{len(costs)} client(s)", remedy)
+        learner = Learner(self.epsilon, share, self.start)
+        own = np.broadcast_to(np.asarray(weights, dtype=np.float64), (len(costs),))
+        level, price = np.empty(len(costs)), np.empty(len(costs))
+        for group in groups(len(costs)):
+            channel = learner.channel
+            current = Memoized(self.epsilon, channel.price, tuple(channel.levels), tuple(channel.least))
+            released = current.release(costs[group], uniform[group], own[group])
+            level[group], price[group] = channel.levels[released], channel.price
+            brought = own[group] / own.mean()
+            learner.see(channel, np.bincount(released, brought, len(channel.levels)).astype(np.float64))
+        return surrogate(level, price, own)
+
+    @staticmethod
+    def response(intent: Any, average: Any, parameters: Any) -> Any:
+        """The surrogate's intent, which is public."""
+        return intent
+
+    @staticmethod
+    def limits(average: Any, parameters: Any) -> tuple[Any, Any]:
+        """Anything: the report holds nothing that was not released."""
+        return 0.0, 1.0
+
+    def __getitem__(self, clients: Clients) -> Self:
+        """The same for every client: nothing of it differs by client."""
+        return self
+
+
+def groups(clients: int) -> list[npt.NDArray[np.int64]]:
+    """Who joins together, group after group, in a public order that has nothing to do with the clients' own.
+
+    Example:
+        >>> [len(group) for group in groups(40)]
+        [6, 6, 6, 6, 7, 9]
+    """
+    order = np.argsort(
+        (np.arange(clients, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(20), kind="stable"
+    )
+    cuts = [0]
+    while cuts[-1] < clients:
+        size = max(FIRST_GROUP, int(GROWTH * cuts[-1]))
+        rest = clients - cuts[-1]
+        cuts.append(clients if rest < 1.5 * size else cuts[-1] + size)
+    return [order[first:stop] for first, stop in itertools.pairwise(cuts)]

@@ -1,0 +1,280 @@
+"""The client's side: a Flower mod that decides, from a cost that stays here, whether this node trains in a round."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from logging import ERROR, WARNING, getLogger
+from typing import Any
+
+from flwr.app import ConfigRecord, Context, Error, Message, RecordDict
+from flwr.clientapp.typing import ClientAppCallable, Mod
+
+from turnout.algorithm.coins import Coins, SeededCoins, SystemCoins
+from turnout.algorithm.mechanism import Mechanism
+from turnout.client.durable import Stopped
+from turnout.client.store import RoundLost, RoundPassed
+from turnout.errors import TurnoutError, invalid
+from turnout.flower.client_state import StateDirectory, StudyState
+from turnout.flower.cost_sources import CostSource, Device, cost_of
+from turnout.flower.protocol import (
+    ABSTAINED,
+    INELIGIBLE,
+    LOST,
+    RECORD,
+    REFUSED,
+    STOPPED,
+    Question,
+    answer,
+    mechanism_from_text,
+    no_answer,
+)
+from turnout.privacy.certificate import certificate
+from turnout.privacy.ledger import Limit
+
+log = getLogger("flwr").log
+
+STATE, WITNESS = "turnout-state", "turnout-witness"
+REPORTS, EPSILON_PER_REPORT = "turnout-limit-reports", "turnout-limit-epsilon-per-report"
+ALLOW_UNCERTIFIED, CONSENT = "turnout-allow-uncertified", "turnout-consent"
+
+USUAL_LIMIT = Limit(reports=1000, epsilon_per_report=1.0)
+"""What a client allows if its owner says nothing."""
+
+APP_RAISED = 2
+"""Flower's own error code for an exception in a ClientApp."""
+
+
+class Refused(TurnoutError):
+    """This client does not answer, for a reason that everyone may know: it goes to the server as it is.
+
+    Example:
+        >>> issubclass(Refused, TurnoutError)
+        True
+    """
+
+
+def self_selection_mod(
+    cost: CostSource = None,
+    *,
+    limit: Limit = USUAL_LIMIT,
+    mechanism: Mechanism | None = None,
+    eligible: Callable[[Device], bool] | None = None,
+    after_stop: str = "leave",
+    durable: bool = True,
+    seed: int | None = None,
+    allow_uncertified: bool = False,
+) -> Mod:
+    """A mod for the train function, outermost: this node answers who comes, and trains only if it said yes.
+
+    The history and the ledger are kept in the folder that node-config names as `turnout-state`. The owner's
+    node-config goes before what the app says here: `turnout-limit-reports`, `turnout-limit-epsilon-per-report`,
+    `turnout-allow-uncertified`, `turnout-consent` (to a higher limit than before), `turnout-witness`.
+
+    Args:
+        cost: a number a for the cost a x^2, a cost, or a function of the `Device`, which may measure it anew in
+            each round; None: as node-config says (`turnout-cost`, `-file` or `-function`).
+        limit: how many reports about the cost, over all runs and servers, and the largest epsilon per report.
+        mechanism: insist on this one; None: the server's, if its certificate keeps the limit.
+        eligible: whether it can train now at all (on a charger, say). The server sees the answer, so let it
+            depend on public things alone.
+        after_stop: once the budget is spent "leave", or "follow": act on public data alone.
+        durable: False keeps the history in Flower's Context instead. NOT for real clients: a restart forgets it.
+        seed: repeatable coins for studies, by the node's partition-id; only if not durable.
+        allow_uncertified: for studies, use also mechanisms without a certificate; a durable client needs its
+            owner's `turnout-allow-uncertified=true`.
+
+    Raises:
+        ValueError: settings that contradict each other.
+
+    Example:
+        >>> from flwr.clientapp import ClientApp
+        >>> app = ClientApp()
+        >>> @app.train(mods=[self_selection_mod(cost=3.0)])
+        ... def train(message, context): ...
+    """
+    if durable and seed is not None:
+        remedy = "seeded coins can be predicted: pass durable=False for a study, or leave the seed out"
+        raise invalid("seed", "None for a durable client", seed, remedy)
+    if durable and allow_uncertified:
+        remedy = f"its owner says so in node-config: {ALLOW_UNCERTIFIED}=true"
+        raise invalid("allow_uncertified", "left out for a durable client", allow_uncertified, remedy)
+    if after_stop not in (("leave", "follow") if durable else ("leave",)):
+        raise invalid("after_stop", "'leave', or 'follow' for a durable client", repr(after_stop), "leave it out")
+    coins = SystemCoins() if seed is None else SeededCoins(seed)
+    return _SelfSelectionMod(cost, limit, mechanism, eligible, after_stop, durable, coins, allow_uncertified)
+
+
+class _SelfSelectionMod:
+    """The mod itself; Ray copies it to its workers, so it holds settings only."""
+
+    def __init__(
+        self,
+        cost: CostSource,
+        limit: Limit,
+        mechanism: Mechanism | None,
+        eligible: Callable[[Device], bool] | None,
+        after_stop: str,
+        durable: bool,
+        coins: Coins,
+        allow_uncertified: bool,
+    ) -> None:
+        self._cost, self._limit, self._mechanism, self._eligible = cost, limit, mechanism, eligible
+        self._after_stop, self._durable, self._coins = after_stop, durable, coins
+        self._allow_uncertified = allow_uncertified
+
+    def __call__(self, message: Message, context: Context, call_next: ClientAppCallable) -> Message:
+        """Answer the question, or train if this node said that it would come."""
+        if message.metadata.message_type.split(".")[0] != "train":
+            return call_next(message, context)
+        phase, code, reason = "", 0, ""
+        try:
+            question = self._question(message)
+            phase = question.phase
+            comes = self._decide(question, context)
+        except Refused as refusal:
+            code, reason = REFUSED, f"refused: {refusal}"
+        except _Ineligible:
+            code = INELIGIBLE
+        except Stopped:
+            code = STOPPED
+        except (RoundLost, RoundPassed):
+            code = LOST
+        except Exception:  # its text may hold what is private: it stays in this client's own log
+            log(ERROR, "self_selection_mod: this client cannot decide", exc_info=True)
+            code, reason = REFUSED, "refused: its settings or its files are not in order (see the client's own log)"
+        if code:
+            return no_answer(message, code, reason or None)
+        if phase == "ask":
+            return answer(message, question.round, comes)
+        return self._train(message, context, call_next) if comes else no_answer(message, ABSTAINED)
+
+    def _question(self, message: Message) -> Question:
+        record = message.content.get(RECORD)
+        if not isinstance(record, ConfigRecord):
+            raise Refused("the server did not ask: wrap its strategy in turnout.flower.SelfSelection")
+        try:
+            return Question.read(record)
+        except ValueError as error:
+            raise Refused(f"{error}") from None
+
+    def _decide(self, question: Question, context: Context) -> bool:
+        settings: Mapping[str, Any] = context.node_config
+        allow = self._allow_uncertified or settings.get(ALLOW_UNCERTIFIED) is True
+        limit = owner_limit(settings, self._limit, allow)
+        mechanism, epsilon_per_report = self._agree(question, limit, allow)
+        if self._durable:
+            files, run = state_directory(settings), _run_name(context)
+            device = Device(context, files.last_training_seconds(run))
+            self._check_eligible(device)
+            return files.decide(
+                question,
+                run,
+                cost_of(self._cost, device),
+                mechanism,
+                limit=limit,
+                consent=allow or settings.get(CONSENT) is True,
+                epsilon_per_report=epsilon_per_report,
+                after_stop=self._after_stop,
+            )
+        study = self._study(context)
+        device = Device(context, study.last_training_seconds())
+        self._check_eligible(device)
+        return study.decide(question, cost_of(self._cost, device), mechanism, limit)
+
+    def _agree(self, question: Question, limit: Limit, allow_uncertified: bool) -> tuple[Mechanism, float]:
+        """The mechanism and its certificate, which this client makes itself."""
+        try:
+            mechanism, epsilon_per_report = _certified(question.mechanism)
+        except ValueError as error:
+            raise Refused(f"no such mechanism: {error}") from None
+        if self._mechanism is not None and self._mechanism != mechanism:
+            raise Refused(f"it insists on {self._mechanism!r}, and the server uses {mechanism!r}")
+        if math.isinf(epsilon_per_report) and not allow_uncertified:
+            raise Refused(
+                f"{mechanism!r} has no certificate, and its owner has not agreed to that: use a certified mechanism, "
+                f"or set {ALLOW_UNCERTIFIED}=true in node-config (allow_uncertified=True in a study)"
+            )
+        if epsilon_per_report > limit.epsilon_per_report:
+            raise Refused(
+                f"{mechanism!r} has epsilon {epsilon_per_report:g} per report against the server, above what this "
+                f"client allows: use a smaller one (its owner may raise {EPSILON_PER_REPORT})"
+            )
+        return mechanism, epsilon_per_report
+
+    def _check_eligible(self, device: Device) -> None:
+        if self._eligible is not None and not self._eligible(device):
+            raise _Ineligible
+
+    def _train(self, message: Message, context: Context, call_next: ClientAppCallable) -> Message:
+        """The app's own training, timed, and without our record."""
+        message.content = RecordDict({name: record for name, record in message.content.items() if name != RECORD})
+        begun = time.monotonic()
+        try:
+            return call_next(message, context)
+        except Exception as error:
+            if self._durable:
+                raise
+            # Flower would roll the Context back, and with it the history: report the failure as it does.
+            log(ERROR, "self_selection_mod: train() failed", exc_info=True)
+            return Message(Error(APP_RAISED, f"{type(error)}:<'{error}'>"), reply_to=message)
+        finally:
+            self._note_training(context, time.monotonic() - begun)
+
+    def _note_training(self, context: Context, seconds: float) -> None:
+        try:
+            if self._durable:
+                state_directory(context.node_config).note_training(_run_name(context), seconds)
+            else:
+                self._study(context).note_training(seconds)
+        except Exception:
+            log(WARNING, "self_selection_mod: how long the training took could not be kept", exc_info=True)
+
+    def _study(self, context: Context) -> StudyState:
+        client = context.node_config.get("partition-id", context.node_id)
+        return StudyState(context.state, self._coins, int(client))
+
+
+class _Ineligible(Exception):
+    """It cannot train now."""
+
+
+def owner_limit(settings: Mapping[str, Any], usual: Limit, allow_uncertified: bool) -> Limit:
+    """The owner's limit from node-config, or else the app's.
+
+    Example:
+        >>> owner_limit({"turnout-limit-reports": 20}, Limit(1000, 1.0), allow_uncertified=False)
+        Limit(reports=20, epsilon_per_report=1.0)
+    """
+    epsilon = math.inf if allow_uncertified else settings.get(EPSILON_PER_REPORT, usual.epsilon_per_report)
+    return Limit(settings.get(REPORTS, usual.reports), epsilon)
+
+
+def state_directory(settings: Mapping[str, Any]) -> StateDirectory:
+    """The client's own folder, from node-config.
+
+    Raises:
+        Refused: none is named, or it is not there.
+    """
+    folder = settings.get(STATE)
+    if not isinstance(folder, str) or not folder:
+        raise Refused(
+            f"it has no state directory: start it with --node-config '{STATE}=\"<folder>\"' (for a study, where a "
+            "restart may forget the history, use self_selection_mod(durable=False))"
+        )
+    try:
+        return StateDirectory(folder, settings.get(WITNESS))
+    except FileNotFoundError:
+        raise Refused(f"its state directory ({STATE}) is not there: create the folder first") from None
+
+
+@lru_cache(maxsize=64)
+def _certified(text: str) -> tuple[Mechanism, float]:
+    mechanism = mechanism_from_text(text)
+    return mechanism, certificate(mechanism).epsilon
+
+
+def _run_name(context: Context) -> str:
+    return f"flower-{context.run_id}"

@@ -1,0 +1,197 @@
+"""A client's history, between two messages: in its own files, or, for studies only, in Flower's Context."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+from flwr.app import ConfigRecord, RecordDict
+
+from turnout.algorithm.client import Averaging, ClientState, Prior, client_step
+from turnout.algorithm.coins import ENROLMENT, Coins
+from turnout.algorithm.mechanism import Mechanism
+from turnout.client.durable import DurableClient, Stopped
+from turnout.client.store import Conflict, RoundLost, RoundPassed, missed
+from turnout.flower.protocol import RECORD, Question
+from turnout.privacy.journal import Disk, InUse
+from turnout.privacy.ledger import Ledger, Limit
+from turnout.problem.costs import Costs
+
+DATUM = "the cost of taking part"
+"""The private datum of the ledger in a state directory."""
+
+PATIENCE = 10.0
+"""Seconds to wait for another process of this client that is just deciding."""
+
+Result = TypeVar("Result")
+
+
+class StateDirectory:
+    """A client's files: one ledger for the datum, for ever, and one history for each run.
+
+    Args:
+        folder: exists already; for this client alone.
+        witness: the ledger's second small file, best on other storage; beside it by default.
+
+    Raises:
+        FileNotFoundError: there is no such folder.
+    """
+
+    def __init__(self, folder: str | Path, witness: str | Path | None = None) -> None:
+        self._folder, self._witness = Path(folder), witness
+        if not self._folder.is_dir():
+            raise FileNotFoundError(f"{folder}: no such state directory: create it first")
+
+    def decide(
+        self,
+        question: Question,
+        run: str,
+        costs: Costs,
+        mechanism: Mechanism,
+        *,
+        limit: Limit,
+        consent: bool,
+        epsilon_per_report: float,
+        after_stop: str,
+    ) -> bool:
+        """The bit for the round, on file before this returns; the same whenever it is asked for again."""
+        folder = self._run_folder(run)
+
+        def once() -> bool:
+            with (
+                Ledger.open(
+                    self._folder / "ledger.jsonl", datum=DATUM, limit=limit, consent=consent, witness=self._witness
+                ) as ledger,
+                DurableClient(
+                    folder,
+                    costs,
+                    mechanism,
+                    ledger=ledger,
+                    run=run,
+                    prior=Prior(question.prior_average, question.prior_rounds),
+                    epsilon_per_report=epsilon_per_report,
+                    after_stop=after_stop,
+                ) as client,
+            ):
+                acknowledge(client, question)
+                return client.decide(question.round, question.signal)
+
+        return _when_free(once)
+
+    def last_training_seconds(self, run: str) -> float | None:
+        """How long the last training of the run took; None before the first."""
+        try:
+            return float(json.loads((self._run_folder(run) / "training.json").read_text())["seconds"])
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+
+    def note_training(self, run: str, seconds: float) -> None:
+        """Remember how long a training took."""
+        Disk().put(self._run_folder(run) / "training.json", json.dumps({"seconds": seconds}).encode())
+
+    def _run_folder(self, run: str) -> Path:
+        folder = self._folder / run
+        folder.mkdir(mode=0o700, exist_ok=True)
+        return folder
+
+
+class StudyState:
+    """A client's history in `Context.state`: NOT durable, for simulations and tests alone.
+
+    It is lost when a node restarts, and the ledger is a mere count, so that a real client may be made to report more
+    often than its owner allows. The decision is the same `client_step`.
+
+    Args:
+        state: Flower's, of this node in this run.
+        coins: seeded, or the operating system's.
+        client: its number, for seeded coins.
+    """
+
+    def __init__(self, state: RecordDict, coins: Coins, client: int) -> None:
+        self._state, self._coins, self._client = state, coins, client
+
+    def decide(
+        self,
+        question: Question,
+        costs: Costs,
+        mechanism: Mechanism,
+        limit: Limit,
+    ) -> bool:
+        """The bit for the round; the same whenever it is asked for again."""
+        kept, round = self._kept(), question.round
+        if "last" in kept and round < kept["last"]:
+            raise RoundPassed(f"round {round} has passed")
+        if kept.get("last") == round:
+            return bool(kept["bit"])
+        if kept.get("spent", 0) >= limit.reports:
+            raise Stopped(f"all {limit.reports} reports are spent")
+        if kept.get("last") in question.not_counted:
+            kept["participations"] -= kept["bit"]
+        state = self._before(kept, question)
+        memory = self._released(kept, costs, mechanism)
+        uniform = self._coins.uniform([self._client], round)
+        state = ClientState(state.participations, state.rounds, memory)
+        after, bits = client_step(costs, mechanism, state, question.signal, uniform)
+        kept |= {
+            "participations": float(after.participations[0]),
+            "rounds": float(np.max(after.rounds)),
+            "last": round,
+            "bit": bool(bits[0]),
+            "spent": kept.get("spent", 0) + 1,
+        }
+        self._keep(kept)
+        return bool(bits[0])
+
+    def last_training_seconds(self) -> float | None:
+        """How long the last training took; None before the first."""
+        seconds = self._kept().get("training-seconds")
+        return None if seconds is None else float(seconds)
+
+    def note_training(self, seconds: float) -> None:
+        """Remember how long a training took."""
+        self._keep(self._kept() | {"training-seconds": seconds})
+
+    def _kept(self) -> dict[str, Any]:
+        record = self._state.get(RECORD)
+        return json.loads(str(record["history"])) if record else {}
+
+    def _keep(self, kept: Mapping[str, Any]) -> None:
+        self._state[RECORD] = ConfigRecord({"history": json.dumps(kept)})
+
+    def _before(self, kept: Mapping[str, Any], question: Question) -> ClientState:
+        if "last" not in kept:
+            prior = Prior(question.prior_average, question.prior_rounds)
+            return ClientState(np.array([prior.average * prior.rounds]), prior.rounds)
+        state = ClientState(np.array([kept["participations"]]), kept["rounds"])
+        return missed(state, question.round - kept["last"] - 1, Averaging())
+
+    def _released(self, kept: dict[str, Any], costs: Costs, mechanism: Mechanism) -> Costs | None:
+        if type(mechanism).enrol is Mechanism.enrol:
+            return None
+        if "draw" not in kept:
+            kept["draw"] = float(self._coins.uniform([self._client], 0, ENROLMENT)[0])
+        return mechanism.enrol(costs, np.array([kept["draw"]]))
+
+
+def acknowledge(client: DurableClient, question: Question) -> None:
+    """Take back what the server says it never heard; a round that is not on file needs nothing."""
+    for round in question.not_counted:
+        try:
+            client.acknowledge(round, counted=False)
+        except (RoundPassed, RoundLost, Conflict):
+            continue
+
+
+def _when_free(action: Callable[[], Result]) -> Result:
+    end = time.monotonic() + PATIENCE
+    while True:
+        try:
+            return action()
+        except InUse:
+            if time.monotonic() > end:
+                raise
+            time.sleep(0.05)

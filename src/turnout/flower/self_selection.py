@@ -1,0 +1,338 @@
+"""A strategy wrapper that lets the nodes choose: it asks who comes, and shows the strategy the volunteers only."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from logging import INFO, WARNING, getLogger
+from typing import Any
+
+import numpy as np
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.serverapp import Grid
+from flwr.serverapp import strategy as flower
+from flwr.serverapp.strategy import Strategy
+
+from turnout.algorithm.client import Prior
+from turnout.algorithm.mechanism import Mechanism, Public
+from turnout.algorithm.mechanisms.clamp import Clamp
+from turnout.algorithm.self_tuning import SelfTuningController
+from turnout.algorithm.server import Controller
+from turnout.errors import TurnoutError, invalid
+from turnout.flower.account import PublicAccount
+from turnout.flower.capacity import AtLeast
+from turnout.flower.compatibility import check_capacity_of, check_strategy, is_weighted_average
+from turnout.flower.protocol import RECORD, mechanism_text
+from turnout.flower.replies import UpdateCheck, with_weight
+from turnout.flower.selection_round import Selection, Tally
+from turnout.flower.volunteers import StillWaiting, VolunteersGrid, all_available
+from turnout.flower.weights import ParticipationBook, check_kind, effective_share
+
+log = getLogger("flwr").log
+
+USUAL_EPSILON_PER_REPORT = 1.0
+"""Of the mechanism that is used if none is given: `Clamp` around capacity / clients."""
+
+PAUSE = 0.5
+"""Seconds between two looks for nodes at the start."""
+
+GRACE = 10.0
+"""Seconds to wait at the start for as many nodes as the capacity needs, once `min_available_nodes` are there."""
+
+
+class SelfSelection(Strategy):
+    """Wraps a message-API strategy: its nodes decide for themselves, privately, whether to train in a round.
+
+    Use it with `self_selection_mod` on the client's train function, outermost.
+
+    Args:
+        strategy: any strategy that trains whoever is there, such as FedAvg, FedProx, FedAdam, FedMedian.
+        capacity: the turnout wanted on average, or `at_least(n, confidence)`. The turnout of a round spreads around
+            the average like a sum of independent coins.
+        mechanism: how intent becomes a probability, the same for all; `Clamp(1.0, center=capacity / nodes)` by
+            default. Clients refuse one without a certificate unless their owner has agreed.
+        controller: how the signal moves; `SelfTuningController()` by default.
+        phases: 2, ask first and send the model to volunteers only; or 1, send it to all, some abstain.
+        weights: "inverse-participation", the default of weighted averages, or "plain".
+        prior_rounds: every history starts from capacity / nodes, worth so many rounds. Public.
+        ask_timeout: seconds to wait for answers.
+        startup_timeout: seconds to wait for the strategy's `min_available_nodes` before round 1.
+        delta: of the total in the account.
+        message_type: of the strategy's training messages: the question goes to the same train function.
+
+    Raises:
+        ValueError: a setting out of range, or a strategy that does not go with a cohort that differs by round.
+
+    Example:
+        >>> from flwr.serverapp.strategy import FedAvg
+        >>> SelfSelection(FedAvg(min_available_nodes=50), capacity=15)
+        SelfSelection(FedAvg, capacity=15)
+    """
+
+    _selection: Selection | None
+    _tally: Tally | None
+    _config: tuple[ConfigRecord, ConfigRecord] | None
+    _model: ArrayRecord
+    _sent: list[int]
+
+    def __init__(
+        self,
+        strategy: Strategy,
+        *,
+        capacity: float | AtLeast,
+        mechanism: Mechanism | None = None,
+        controller: Controller | None = None,
+        phases: int = 2,
+        weights: str | None = None,
+        prior_rounds: float = 10.0,
+        ask_timeout: float = 60.0,
+        startup_timeout: float = 600.0,
+        delta: float = 1e-6,
+        message_type: str = "train",
+    ) -> None:
+        check_strategy(strategy)
+        if isinstance(strategy, SelfSelection):
+            raise invalid("strategy", "wrapped once", strategy, "remove one SelfSelection")
+        self.strategy, self.capacity, self.mechanism = strategy, capacity, mechanism
+        self.controller = controller or SelfTuningController()
+        self.weights = check_kind(weights, is_weighted_average(strategy), type(strategy).__name__)
+        self.phases, self.prior_rounds, self.delta = phases, prior_rounds, delta
+        self.ask_timeout, self.startup_timeout, self.message_type = ask_timeout, startup_timeout, message_type
+        self._check_settings()
+        self._reset()
+
+    def __repr__(self) -> str:
+        return f"SelfSelection({type(self.strategy).__name__}, capacity={self.capacity})"
+
+    def start(self, grid: Grid, initial_arrays: ArrayRecord, *args: Any, **kwargs: Any) -> flower.Result:
+        """Run the strategy from the start, as `Strategy.start` does; histories and signal begin anew."""
+        if type(self.strategy).start is not Strategy.start:
+            log(WARNING, "SelfSelection does not call %s.start(), which is its own", type(self.strategy).__name__)
+        self._reset()
+        return super().start(grid, initial_arrays, *args, **kwargs)
+
+    def summary(self) -> None:
+        """Log the settings, then those of the strategy."""
+        mechanism = "Clamp around capacity / nodes" if self.mechanism is None else repr(self.mechanism)
+        log(INFO, "\t├──> Self-selection settings:")
+        log(INFO, "\t│\t├── Capacity: %s | phases: %d", self.capacity, self.phases)
+        log(INFO, "\t│\t├── Mechanism: %s", mechanism)
+        log(INFO, "\t│\t├── Controller: %r", self.controller)
+        log(INFO, "\t│\t└── Weights: %s", self.weights)
+        self.strategy.summary()
+
+    def configure_train(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """Ask who comes, and let the strategy configure the volunteers' training.
+
+        Raises:
+            ValueError: before the first round, a capacity that the mechanism cannot bring about.
+            TurnoutError: too few nodes at the start, or every node refuses the first question.
+        """
+        if self._selection is None:
+            self._selection = self._prepare(grid)
+        selection = self._selection
+        self._tally = tally = Tally(selection.signal, asked=list(grid.get_node_ids()))
+        self._model, self._sent = arrays, []
+        selection.book.saw(tally.asked)
+        if selection.out_of_reach(len(tally.asked)):
+            log(WARNING, "%d nodes cannot bring capacity %.4g at any signal", len(tally.asked), selection.capacity)
+        if self.phases == 2:
+            self._ask(server_round, grid)
+            selection.close(tally, server_round)
+            self._tell(tally)
+        come = tally.volunteers if self.phases == 2 else tally.asked
+        tally.skipped = len(come) < self._needed
+        if tally.skipped:
+            log(INFO, "configure_train: round skipped, %d nodes come and %d are needed", len(come), self._needed)
+            return []
+        messages = self._configure(server_round, arrays, config, VolunteersGrid(grid, come))
+        self._sent = [message.metadata.dst_node_id for message in messages]
+        return messages
+
+    def aggregate_train(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        """Check the updates, weigh them, and let the strategy put them together."""
+        selection, tally = self._selection, self._tally
+        if selection is None or tally is None:
+            raise TurnoutError("aggregate_train came before configure_train: run the strategy with start()")
+        replies = list(replies)
+        errors = [reply for reply in replies if reply.has_error()]
+        check = UpdateCheck(self._model, self._weight_key, not isinstance(self.strategy, flower.FedXgbBagging))
+        good, faults = check.sort((reply for reply in replies if not reply.has_error()), self._sent)
+        if self.phases == 1:
+            self._close_one_phase(server_round, replies, errors)
+        for fault in faults:
+            log(WARNING, "aggregate_train: faulty update left out, %s", fault)
+        tally.trained, tally.faulty_updates = len(good), len(faults)
+        tally.failed_trainings = (len(self._sent) if self.phases == 2 else len(tally.volunteers)) - len(good)
+        tally.skipped = tally.skipped or len(good) < (1 if self.phases == 2 else self._needed)
+        arrays, metrics = None, None
+        if not tally.skipped:
+            self._weigh(good, check, selection, tally)
+            failures = [reply for reply in errors if reply.error.code < 100]
+            arrays, metrics = self.strategy.aggregate_train(server_round, [*good.values(), *failures])
+        selection.book.close_round(() if tally.skipped else good)
+        log(INFO, "aggregate_train: account: %s", selection.account.sentence(selection.reports))
+        return arrays, MetricRecord({**(metrics or {}), **selection.metrics(tally)})
+
+    def configure_evaluate(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """As the strategy does: evaluation is not gated."""
+        return self.strategy.configure_evaluate(server_round, arrays, config, grid)
+
+    def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
+        """As the strategy does."""
+        return self.strategy.aggregate_evaluate(server_round, replies)
+
+    @property
+    def _needed(self) -> int:
+        return max(1, int(getattr(self.strategy, "min_train_nodes", 1)))
+
+    @property
+    def _weight_key(self) -> str | None:
+        return getattr(self.strategy, "weighted_by_key", None)
+
+    def _reset(self) -> None:
+        self._selection, self._tally, self._config = None, None, None
+        self._model, self._sent = ArrayRecord(), []
+
+    def _check_settings(self) -> None:
+        capacity = self.capacity
+        if not isinstance(capacity, AtLeast) and not (np.isfinite(capacity) and capacity > 0):
+            raise invalid("capacity", "above 0 and finite, or at_least(n)", capacity, "give the turnout wanted")
+        if self.phases not in (1, 2):
+            raise invalid("phases", "1 or 2", self.phases, "2 asks first, and sends the model to volunteers only")
+        for name in ("ask_timeout", "startup_timeout"):
+            if not getattr(self, name) > 0:
+                raise invalid(name, "above 0 seconds", getattr(self, name), "leave it out")
+        if self.mechanism is not None:
+            mechanism_text(self.mechanism)
+
+    def _prepare(self, grid: Grid) -> Selection:
+        """Before round 1: wait for the nodes, then fix what is public and see that the capacity can be met."""
+        clients = self._wait(grid)
+        capacity = self.capacity.capacity(clients) if isinstance(self.capacity, AtLeast) else float(self.capacity)
+        share = capacity / clients
+        mechanism = self.mechanism
+        if mechanism is None:
+            if not share < 1.0:
+                remedy = "lower capacity, or wait for more nodes (the strategy's min_available_nodes)"
+                raise invalid("capacity", f"below {clients} (connected nodes)", f"{capacity:g}", remedy)
+            mechanism = Clamp(USUAL_EPSILON_PER_REPORT, center=share)
+        check_capacity_of(clients, capacity, mechanism)
+        log(INFO, "Self-selection: %d nodes, capacity %.4g, %r", clients, capacity, mechanism)
+        prior = Prior(share, self.prior_rounds)
+        account, book = PublicAccount(mechanism, self.delta), ParticipationBook(share)
+        return Selection(capacity, clients, mechanism, prior, self.controller, account, book)
+
+    def _wait(self, grid: Grid) -> int:
+        """Until `min_available_nodes` are there, and a little longer for as many as the capacity needs."""
+        least = max(1, int(getattr(self.strategy, "min_available_nodes", 1)))
+        wanted = self.capacity.number + 1 if isinstance(self.capacity, AtLeast) else self.capacity
+        high = 1.0 if self.mechanism is None else float(np.max(self.mechanism.box(Public(average=np.float64(0.5)))[1]))
+        begun = time.monotonic()
+        while True:
+            count, waited = len(list(grid.get_node_ids())), time.monotonic() - begun
+            if count >= least and (high * count >= wanted or waited >= GRACE):
+                return count
+            if waited >= self.startup_timeout:
+                raise TurnoutError(
+                    f"{count} nodes after {waited:.0f} s, and the strategy wants min_available_nodes={least}: "
+                    "start more nodes, or lower it"
+                )
+            log(INFO, "Waiting for nodes to connect: %d connected (minimum required: %d).", count, least)
+            time.sleep(PAUSE)
+
+    def _ask(self, server_round: int, grid: Grid) -> None:
+        """Phase one: a small message to everyone."""
+        selection, tally = self._selection, self._tally
+        assert selection is not None
+        assert tally is not None
+        records = selection.records(server_round, "ask")
+        messages = [
+            Message(
+                RecordDict({RECORD: records(node)}),
+                dst_node_id=node,
+                message_type=self.message_type,
+                ttl=self.ask_timeout,
+                group_id=str(server_round),
+            )
+            for node in tally.asked
+        ]
+        tally.read_answers(grid.send_and_receive(messages, timeout=self.ask_timeout), server_round)
+        self._stop_if_all_refuse(tally, selection)
+
+    def _configure(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: VolunteersGrid
+    ) -> list[Message]:
+        """The strategy's own messages, each with the question beside the model."""
+        selection, tally = self._selection, self._tally
+        assert selection is not None
+        assert tally is not None
+        records = selection.records(server_round, "train")
+        try:
+            with all_available(self.strategy):
+                messages = list(self.strategy.configure_train(server_round, arrays, self._own(config), grid))
+        except StillWaiting as waiting:
+            log(WARNING, "configure_train: round skipped, %s", waiting)
+            tally.skipped = True
+            return []
+        for message in messages:
+            message.content = RecordDict({**message.content, RECORD: records(message.metadata.dst_node_id)})
+        return messages
+
+    def _own(self, config: ConfigRecord) -> ConfigRecord:
+        """A copy that strategies may write into, kept from round to round: some let a setting fade in it."""
+        if self._config is None or self._config[0] is not config:
+            self._config = (config, ConfigRecord(dict(config)))
+        return self._config[1]
+
+    def _close_one_phase(self, server_round: int, replies: list[Message], errors: list[Message]) -> None:
+        """In one phase the updates are the answers: whoever sent one, good or garbage, has come."""
+        selection, tally = self._selection, self._tally
+        assert selection is not None
+        assert tally is not None
+        tally.asked = list(self._sent)
+        came = {reply.metadata.src_node_id for reply in replies if not reply.has_error()}
+        tally.volunteers = [node for node in self._sent if node in came]
+        for error in errors:
+            tally.count_error(error)
+        self._stop_if_all_refuse(tally, selection)
+        selection.close(tally, server_round)
+        self._tell(tally)
+
+    def _weigh(self, good: dict[int, Message], check: UpdateCheck, selection: Selection, tally: Tally) -> None:
+        own = {node: check.weight(reply) for node, reply in good.items()}
+        if self.weights != "plain" and self._weight_key is not None:
+            own = selection.book.weights(own)
+            for node, reply in good.items():
+                with_weight(reply, self._weight_key, own[node])
+        tally.effective_share = effective_share(own.values())
+
+    def _stop_if_all_refuse(self, tally: Tally, selection: Selection) -> None:
+        """If in the first round every node refuses, something is set up wrongly, and no later round will differ."""
+        bad = tally.counts.get("refused", 0) + tally.counts.get("failed", 0)
+        if selection.reports == 0 and tally.asked and bad == len(tally.asked) and not tally.heard:
+            raise TurnoutError(
+                f"all {bad} nodes refused or failed to answer who comes ({tally.reasons[0]}): register "
+                "self_selection_mod(...) as the first mod of the train function, and give it what it asks for"
+            )
+
+    def _tell(self, tally: Tally) -> None:
+        assert self._selection is not None
+        log(
+            INFO,
+            "configure_train: %d of %d nodes volunteered (capacity %.4g, signal %.6g), %d abstained, %d not heard",
+            len(tally.volunteers),
+            len(tally.asked),
+            self._selection.capacity,
+            tally.signal,
+            len(tally.said_no),
+            len(tally.asked) - tally.heard,
+        )
+        for reason in tally.reasons[:5]:
+            log(INFO, "\t> %s", reason)

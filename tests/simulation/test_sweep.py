@@ -1,0 +1,462 @@
+"""Sweeps: what a design expands to, that what is done is never redone, and that a kill changes nothing."""
+
+import csv
+import itertools
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from turnout.algorithm.mechanism import Public
+from turnout.algorithm.mechanisms import CappedCoin, Clamp, PaperCoin, TrackingClamp
+from turnout.algorithm.mechanisms.memoized import Memoized
+from turnout.algorithm.thresholds import widest_box
+from turnout.errors import FileProblem, MissingExtra, TurnoutError
+from turnout.privacy.accounting import total_epsilon
+from turnout.privacy.certificate import certificate
+from turnout.privacy.journal import InUse
+from turnout.settings import Table
+from turnout.simulation import sweep as sweep_module
+from turnout.simulation.design import design_from_settings
+from turnout.simulation.run_settings import run_from_settings
+from turnout.simulation.sweep import STORE, read_design, results_so_far, sweep
+from turnout.simulation.sweep_row import total_over_rounds
+from turnout.simulation.workers import spread
+
+ROOT = Path(__file__).parents[2]
+SMALL = {
+    "rounds": 20,
+    "capacity": 20,
+    "engine": "numpy",
+    "population": {"kind": "paper", "clients": 40},
+    "controller": {"gain": 0.1, "initial": 0.35},
+    "mechanism": {"kind": "classical"},
+}
+
+
+def design(sweep=None, **changes):
+    return design_from_settings(SMALL | changes | {"sweep": sweep or {}})
+
+
+def points(found):
+    return [run.point for run in found.runs]
+
+
+# ------------------------------------------------------------------------------------------------ designs
+
+UNIQUE = {"unique": True, "min_size": 1, "max_size": 4}
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    capacities=st.lists(st.integers(1, 40), **UNIQUE),
+    gains=st.lists(st.floats(0.01, 0.5), **UNIQUE),
+    epsilons=st.lists(st.floats(0.5, 8.0), **UNIQUE),
+    betas=st.lists(st.floats(1.0, 6.0), **UNIQUE),
+    together=st.lists(st.integers(1, 9), **UNIQUE),
+    seeds=st.integers(1, 3),
+)
+def test_a_grid_is_every_combination_once(capacities, gains, epsilons, betas, together, seeds):
+    kinds = [{"kind": "clamp", "epsilon": epsilons}, {"kind": "paper-coin", "beta": betas}]
+    moving = {"rounds": [10 * one for one in together], "population.seed": together}
+    grid = {"capacity": capacities, "controller": {"gain": gains}, "mechanism": kinds}
+    found = design({"seeds": seeds, "grid": grid, "together": [moving]})
+    mechanisms = [{"mechanism.kind": "clamp", "mechanism.epsilon": one} for one in epsilons]
+    mechanisms += [{"mechanism.kind": "paper-coin", "mechanism.beta": one} for one in betas]
+    expected = [
+        mechanism
+        | {"capacity": capacity, "controller.gain": gain, "rounds": 10 * one, "population.seed": one, "seed": seed}
+        for mechanism, capacity, gain, one, seed in itertools.product(
+            mechanisms, capacities, gains, together, range(seeds)
+        )
+    ]
+    assert points(found) == expected
+    assert len({run.id for run in found.runs}) == len(expected)
+    for run in found.runs[:: max(1, len(expected) // 5)]:  # a point is what is run, and nothing else is changed
+        assert run.settings["capacity"] == run.point["capacity"]
+        assert run.settings["controller"] == {"gain": run.point["controller.gain"], "initial": 0.35}
+        assert run.settings["population"] == {"kind": "paper", "clients": 40, "seed": run.point["population.seed"]}
+        inner = {name.partition(".")[2]: value for name, value in run.point.items() if name.startswith("mechanism.")}
+        assert run.settings["mechanism"] == inner
+    assert SMALL["controller"] == {"gain": 0.1, "initial": 0.35}  # and the file's own settings are left alone
+
+
+def test_a_table_of_its_own_and_a_setting_that_all_share():
+    kinds = [{"kind": "clamp"}, {"kind": "randomized-response"}]
+    found = design({"grid": {"mechanism": kinds, "mechanism.epsilon": [1, 2]}, "seeds": [7]})
+    assert [(run["mechanism.kind"], run["mechanism.epsilon"], run["seed"]) for run in points(found)] == [
+        ("clamp", 1, 7),
+        ("clamp", 2, 7),
+        ("randomized-response", 1, 7),
+        ("randomized-response", 2, 7),
+    ]
+
+
+def test_a_value_that_is_a_list():
+    memoized = {"kind": "memoized", "epsilon": 4, "price": 9, "levels": [[0.2, 0.9], [0.1, 0.5, 0.9]]}
+    found = design({"grid": {"mechanism": [memoized]}})
+    assert [run.settings["mechanism"]["levels"] for run in found.runs] == [[0.2, 0.9], [0.1, 0.5, 0.9]]
+
+
+RANDOM = {
+    "samples": 60,
+    "seed": 3,
+    "capacity": {"integers": [10, 30, 5]},
+    "controller.gain": {"loguniform": [0.01, 1.0]},
+    "controller.initial": {"uniform": [0.2, 0.6]},
+    "population": {"seed": {"choice": [4, 5]}},
+}
+
+
+def test_random_designs_can_be_repeated_and_grow():
+    found = design({"random": RANDOM})
+    again = design({"random": RANDOM})
+    assert [run.id for run in found.runs] == [run.id for run in again.runs]
+    more = design({"random": RANDOM | {"samples": 90, "rounds": {"integers": [10, 20]}}})
+    for before, after in zip(points(found), points(more), strict=False):
+        assert before.items() <= after.items()
+    other = design({"random": RANDOM | {"seed": 4}})
+    assert points(found)[0] != points(other)[0]
+    names = {name: [point[name] for point in points(more)] for name in points(more)[0]}
+    assert set(names["capacity"]) == {10, 15, 20, 25, 30}
+    assert set(names["population.seed"]) == {4, 5}
+    assert set(names["rounds"]) == set(range(10, 21))
+    assert all(0.01 <= gain <= 1.0 for gain in names["controller.gain"])
+    assert 20 < sum(gain < 0.1 for gain in names["controller.gain"]) < 70  # half of the decades, half of the samples
+    assert all(0.2 <= initial <= 0.6 for initial in names["controller.initial"])
+    assert np.corrcoef(names["controller.gain"], names["controller.initial"])[0, 1] < 0.5  # each has its own stream
+
+
+def test_random_tables_and_a_grid_of_samples():
+    kinds = [{"kind": "clamp", "epsilon": {"uniform": [1, 2]}}, {"kind": "paper-coin", "beta": {"uniform": [1, 6]}}]
+    found = points(design({"random": {"samples": 30, "mechanism": kinds}, "grid": {"capacity": [18, 22]}}))
+    assert len(found) == 60
+    assert found[:30] == [point | {"capacity": 18} for point in found[30:]]
+    clamps = [point for point in found if point["mechanism.kind"] == "clamp"]
+    assert 0 < len(clamps) < 60
+    assert all(1 <= point["mechanism.epsilon"] < 2 for point in clamps)
+    assert all("mechanism.epsilon" not in point for point in found if point not in clamps)
+
+
+def test_ids_are_those_of_the_settings(tmp_path):
+    def only(**changes):
+        (run,) = design(**changes).runs
+        return run.id
+
+    usual = only()
+    assert usual == only(capacity=20.0) == only(keep={"every": 7})
+    assert usual == design_from_settings({"sweep": {"seeds": [0]}} | dict(reversed(SMALL.items()))).runs[0].id
+    assert len({usual, only(seed=1), only(rounds=21), only(sweep={"last": 5}), only(sweep={"forecast": True})}) == 5
+    assert len(design({"grid": {"capacity": [20, 20.0, 21]}}).runs) == 2  # the same run twice is one
+    clients = tmp_path / "clients.csv"
+    ids = set()
+    for coefficient in (1, 2):  # a file counts by what is in it
+        clients.write_text("x^2\n" + f"{coefficient}\n" * 40)
+        ids.add(only(population={"file": str(clients)}))
+    assert len(ids) == 2
+
+
+BAD = [
+    ({"sweep": {"sed": 3}}, "sweep.sed is not a known setting (known: .*seeds.*): did you mean 'seeds'?"),
+    (
+        {"sweep": {"grid": {"mechansim.epsilon": [1]}}},
+        "sweep.grid.mechansim is not a known setting (known: .*mechanism",
+    ),
+    ({"sweep": {"grid": {"keep.every": [1]}}}, "sweep.grid.keep is not a known setting"),
+    ({"sweep": {"grid": {"seed": [1]}}}, "sweep.grid.seed is not a known setting"),
+    (
+        {"sweep": {"grid": {"mechanism": [{"kind": "clamp", "epsilom": [1]}]}}},
+        "mechanism.epsilon is missing",
+    ),
+    (
+        {"sweep": {"grid": {"mechanism": [{"kind": "clamp", "epsilon": [1], "centre": 0.5}]}}},
+        "mechanism.centre is not a known setting (known: center, epsilon, kind): did you mean 'center'?",
+    ),
+    ({"sweep": {"grid": {"mechanism.kind": ["clam"]}}}, "mechanism.kind must be one of classical, .*got 'clam'"),
+    ({"sweep": {"grid": {"capacity": []}}}, "sweep.grid.capacity must be a list of one value or more"),
+    ({"sweep": {"grid": {"capacity": {"uniform": [1, 2]}}}}, "put distributions under [sweep.random]"),
+    ({"sweep": {"grid": {"schedule.away": [{"rounds": [1, 2]}]}}}, "must be a list of values, got a list of tables"),
+    ({"sweep": {"grid": {"controller": {"gain": [1]}, "controller.gain": [2]}}}, "gain must be given once, got twice"),
+    ({"sweep": {"grid": {"capacity": [1]}, "together": [{"capacity": [2]}]}}, "capacity must be varied in one place"),
+    (
+        {"sweep": {"together": [{"capacity": [1, 2], "rounds": [3]}]}},
+        "together[0] must be lists of equal length, got 2",
+    ),
+    ({"sweep": {"random": {"capacity": {"uniform": [1, 2]}}}}, "sweep.random.samples is missing"),
+    ({"sweep": {"random": {"samples": 0}}}, "samples from 1 up"),
+    ({"sweep": {"random": {"samples": 2, "capacity": {"normal": [1, 2]}}}}, "sweep.random.capacity.normal"),
+    ({"sweep": {"random": {"samples": 2, "capacity": [1, 2]}}}, "a value, or one of { uniform = [low, high] }"),
+    ({"sweep": {"random": {"samples": 2, "capacity": {"uniform": [2, 1]}}}}, "capacity.uniform must be [low, high]"),
+    ({"sweep": {"random": {"samples": 2, "capacity": {"loguniform": [0, 1]}}}}, "capacity.loguniform must be"),
+    ({"sweep": {"random": {"samples": 2, "capacity": {"integers": [0.5, 1]}}}}, "capacity.integers must be"),
+    ({"sweep": {"seeds": 0}}, "sweep.seeds must be 1 or more"),
+    ({"sweep": {"seeds": [1, -1]}}, "sweep.seeds must be 1 or more"),
+    ({"sweep": {"delta": 1.5}}, "sweep.delta must be from 0 to below 1"),
+    ({"sweep": {"last": 0}}, "sweep.last must be 1 or more"),
+    ({"sweep": {"seeds": 10**6, "grid": {"capacity": [1, 2]}}}, "sweep must be of at most 1,000,000 runs"),
+    ({"sweep": {"grid": {"rounds.x": [1]}}}, "rounds.x must be within a table, got rounds = 20"),
+    ({"sweep": 3}, "sweep must be a table"),
+    ({}, "sweep is missing"),
+]
+
+
+@pytest.mark.parametrize(("values", "says"), BAD, ids=[says for _, says in BAD])
+def test_bad_designs_are_refused_before_anything_runs(values, says):
+    with pytest.raises((ValueError, TypeError)) as caught:
+        design_from_settings(SMALL | values)
+    assert isinstance(caught.value, ValueError)
+    position = 0
+    for part in says.split(".*"):
+        position = str(caught.value).index(part, position)
+
+
+# ------------------------------------------------------------------------------------------------ rows
+
+
+def test_a_row_is_what_simulate_gives(tmp_path, paper_optimum):
+    mechanisms = [{"kind": "paper-coin", "beta": 3.5}, {"kind": "tracking-clamp", "epsilon": 2.0}]
+    file = {"rounds": 300, "capacity": 600, "controller": {"gain": 0.0075, "initial": 0.35}}
+    wanted = design_from_settings(file | {"sweep": {"seeds": 2, "last": 100, "grid": {"mechanism": mechanisms}}})
+    found = sweep(wanted, tmp_path, jobs=1)
+    for row, run in zip(found.rows, wanted.runs, strict=True):
+        trajectory = run_from_settings(Table(run.settings)).go()
+        assert row["id"] == run.id
+        assert row["seed"] == run.point["seed"]
+        assert row["cost"] == trajectory.cost[-1]
+        assert row["optimum_cost"] == paper_optimum.cost
+        assert row["cost_gap_percent"] == pytest.approx(100 * (trajectory.cost[-1] / paper_optimum.cost - 1))
+        assert row["turnout_mean"] == trajectory.last(100).mean()
+        assert row["turnout_spread"] == trajectory.last(100).std()
+        assert row["signal"] == trajectory.signal[-1]
+        assert (row["clients"], row["rounds"], row["capacity"], row["turnout_rounds"]) == (1200, 300, 600, 100)
+    coin, _, clamp, _ = found.rows
+    assert coin["certified_epsilon_per_report"] == coin["total_epsilon_over_rounds"] == math.inf
+    assert coin["certified_against"] is None
+    assert clamp["certified_epsilon_per_report"] == 2.0
+    assert "knows the average" in clamp["certified_against"]
+    assert "forecast_cost_gap_percent" not in found.columns
+
+
+def test_totals():
+    def total(mechanism, rounds=100):
+        return total_over_rounds(mechanism, certificate(mechanism), rounds, 1e-6)
+
+    assert total(Clamp(1.0)) == (total_epsilon(*widest_box(1.0), 100, 1e-6).epsilon, 1e-6)
+    assert total(Memoized(4.0, price=9.0)) == (4.0, 0.0)
+    assert total(PaperCoin(3.5))[0] == math.inf
+    low, high = CappedCoin(2.0, 0.9).box(Public(average=np.float64(0.5)))
+    assert total(CappedCoin(2.0, 0.9))[0] == total_epsilon(low, high, 100, 1e-6).epsilon
+    # Whatever the average, its box gives away no more than the symmetric one with the same epsilon.
+    tracking = TrackingClamp(1.0)
+    bound = total(tracking)[0]
+    for average in (0.01, 0.2, 0.5, 0.9):
+        assert total_epsilon(*map(float, tracking.box(Public(average=np.float64(average)))), 100, 1e-6).epsilon <= bound
+
+
+def test_forecasts_if_asked(tmp_path):
+    file = {"rounds": 400, "capacity": 600, "controller": {"gain": 0.0075, "initial": 0.35}}
+    coin = {"mechanism": {"kind": "paper-coin", "beta": 2.5}}
+    found = sweep(design_from_settings(file | coin | {"sweep": {"forecast": True}}), tmp_path, jobs=1)
+    (row,) = found.rows
+    assert row["forecast_cost_gap_percent"] == pytest.approx(row["cost_gap_percent"], abs=3)
+    prior = {"start": {"average": 0.5}}  # which the forecast does not know
+    found = sweep(design_from_settings(file | coin | prior | {"sweep": {"forecast": True}}), tmp_path, jobs=1)
+    assert found.rows[0]["forecast_cost_gap_percent"] is None
+
+
+def test_a_run_that_fails_is_a_row(tmp_path):
+    """A capacity that the coin alone exceeds, one that no clients can meet, and good ones around them."""
+    grid = {"capacity": [20, 1, 22, 500], "mechanism": [{"kind": "paper-coin", "beta": 1.0}, {"kind": "classical"}]}
+    wanted = design({"grid": grid})
+    found = sweep(wanted, tmp_path, jobs=1)
+    assert [row["error"] is None for row in found.rows] == [True, False, True, False, True, True, True, False]
+    assert "capacity must be above 7.4 (what the privacy coin alone brings)" in found.rows[1]["error"]
+    assert found.rows[1]["cost"] is None
+    assert found.rows[1]["mechanism.beta"] == 1.0
+    assert len(found.failed) == 3
+    before = (tmp_path / STORE).read_bytes()
+    assert sweep(wanted, tmp_path, jobs=1) == found  # settings that cannot be are not tried again
+    assert (tmp_path / STORE).read_bytes() == before
+
+
+def test_what_the_machine_is_to_blame_for_is_tried_again(tmp_path):
+    clients = tmp_path / "clients.csv"
+    clients.write_text("x^2\n" + "3\n" * 40)
+    wanted = design(population={"file": str(clients)})
+    clients.rename(tmp_path / "elsewhere.csv")
+    assert "FileProblem: " in sweep(wanted, tmp_path / "out", jobs=1).rows[0]["error"]
+    (tmp_path / "elsewhere.csv").rename(clients)
+    assert sweep(wanted, tmp_path / "out", jobs=1).rows[0]["error"] is None
+
+
+# ------------------------------------------------------------------------------------------------ the table
+
+
+def test_csv_and_parquet_are_equal(tmp_path):
+    pandas = pytest.importorskip("pandas")
+    pytest.importorskip("pyarrow")
+    kinds = [
+        {"kind": "paper-coin", "beta": [1, 3.5]},
+        {"kind": "memoized", "epsilon": 4, "price": 9, "levels": [[0.2, 0.9]]},
+    ]
+    found = sweep(design({"seeds": 2, "grid": {"capacity": [1, 20], "mechanism": kinds}}), tmp_path, jobs=1)
+    table, other = (
+        pandas.read_csv(found.save(tmp_path / "t.csv")),
+        pandas.read_parquet(found.save(tmp_path / "t.parquet")),
+    )
+    assert list(table.columns) == list(other.columns) == list(found.columns)
+    assert len(table) == len(found.rows) == 12
+    for name, kind in found.columns.items():
+        if kind is str:
+            assert table[name].fillna("").tolist() == other[name].fillna("").tolist()
+        else:
+            assert np.array_equal(table[name].to_numpy(float), other[name].to_numpy(float), equal_nan=True), name
+    assert math.inf in table["total_epsilon_over_rounds"].tolist()
+    assert found.to_pandas().shape == table.shape
+    with open(tmp_path / "t.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [float(row["cost"]) for row in rows if row["cost"]] == [row["cost"] for row in found.good]
+    assert rows[0]["mechanism.beta"] == "1.0"
+    assert {row["mechanism.levels"] for row in rows} == {"", "[0.2, 0.9]"}
+
+
+def test_bad_tables(tmp_path, monkeypatch):
+    found = sweep(design(), tmp_path, jobs=1)
+    with pytest.raises(ValueError, match=r"must be a file that ends in .csv or .parquet, got .*xlsx"):
+        found.save(tmp_path / "t.xlsx")
+    with pytest.raises(FileProblem, match="no folder"):
+        found.save(tmp_path / "no" / "t.csv")
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(MissingExtra, match="needs pyarrow"):
+        found.save(tmp_path / "t.parquet")
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(MissingExtra, match="needs pandas"):
+        found.to_pandas()
+    assert found.save(tmp_path / "t.csv").exists()
+
+
+# ------------------------------------------------------------------------------------------------ going on
+
+
+def test_what_is_done_is_never_redone(tmp_path, monkeypatch):
+    measured = []
+
+    def noted(task):
+        measured.append(task[0].id)
+        return measure(task)
+
+    measure = sweep_module.measure
+    monkeypatch.setattr(sweep_module, "measure", noted)
+    small = design({"grid": {"capacity": [18, 20]}, "seeds": 2})
+    sweep(small, tmp_path, jobs=1)
+    assert measured == [run.id for run in small.runs]
+    wide = design({"grid": {"capacity": [22, 20, 18]}, "seeds": 3})  # more, and in another order
+    told = []
+    found = sweep(wide, tmp_path, jobs=1, progress=lambda done, total: told.append((done, total)))
+    assert sorted(measured) == sorted(run.id for run in wide.runs)
+    assert [row["id"] for row in found.rows] == [run.id for run in wide.runs]
+    assert told == [(done, 9) for done in range(4, 10)]
+    monkeypatch.setattr(sweep_module, "measure", measure)
+    assert found.rows == sweep(wide, tmp_path / "anew", jobs=1).rows
+    assert results_so_far(small, tmp_path).rows == sweep(small, tmp_path / "small", jobs=1).rows
+
+
+def test_one_at_a_time_in_a_folder(tmp_path):
+    with sweep_module._store(tmp_path), pytest.raises(InUse, match="in use elsewhere"):
+        sweep(design(), tmp_path, jobs=1)
+    (tmp_path / "file").touch()
+    with pytest.raises(FileProblem, match="cannot be written"):
+        sweep(design(), tmp_path / "file", jobs=1)
+
+
+KILLED = """
+rounds = 6000
+capacity = 600
+[mechanism]
+kind = "paper-coin"
+[controller]
+gain = 0.0075
+initial = 0.35
+[sweep]
+seeds = 12
+[sweep.grid]
+mechanism.beta = [1.5, 2.5, 3.5]
+capacity = [100, 500, 600]
+"""
+
+
+def lines(path):
+    return path.read_bytes().count(b"\n") if path.exists() else 0
+
+
+def test_killed_half_way_and_resumed_it_ends_with_the_same_table(tmp_path):
+    """kill -9 of the process that leads two workers; a torn last line on top; then again, to the end."""
+    (tmp_path / "design.toml").write_text(KILLED)
+    code = (
+        "import sys\n"
+        "from turnout.simulation.sweep import read_design, sweep\n"
+        "sweep(read_design('design.toml'), sys.argv[1], jobs=2).save(sys.argv[1] + '/table.csv')\n"
+    )
+    command = [sys.executable, "-c", code]
+    store = tmp_path / "killed" / STORE
+    with subprocess.Popen([*command, "killed"], cwd=tmp_path, start_new_session=True) as process:
+        deadline = time.monotonic() + 60
+        while lines(store) < 30 and time.monotonic() < deadline:
+            time.sleep(0.01)
+        os.kill(process.pid, signal.SIGKILL)
+    done = lines(store)
+    assert 30 <= done < 108
+    assert not (tmp_path / "killed" / "table.csv").exists()
+    while alive(process.pid) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert not alive(process.pid)  # the workers ended with it
+    with store.open("ab") as file:
+        file.write(b'{"number": 9999, "id": "to')  # as if the machine had gone down in the middle of a line
+    subprocess.run([*command, "killed"], cwd=tmp_path, check=True)
+    whole = sweep(read_design(tmp_path / "design.toml"), tmp_path / "whole", jobs=1)
+    whole.save(tmp_path / "whole" / "table.csv")
+    assert len(whole.rows) == 108
+    table = (tmp_path / "killed" / "table.csv").read_bytes()
+    assert table == (tmp_path / "whole" / "table.csv").read_bytes()
+    ids = [json.loads(line)["id"] for line in store.read_text().splitlines()]
+    assert len(ids) == len(set(ids)) == 108  # nothing was done twice
+
+
+def alive(group):
+    """Whether any process of a group is left."""
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+# ------------------------------------------------------------------------------------------------ workers
+
+
+def test_workers():
+    assert sorted(spread(abs, list(range(-20, 0)), jobs=2)) == list(range(1, 21))
+    with pytest.raises(TurnoutError, match="a worker process died"):
+        list(spread(os._exit, [3, 3, 3], jobs=2))
+    some = spread(abs, list(range(-1000, 0)), jobs=2)
+    assert next(some) > 0
+    some.close()  # no worker is left behind, nor waited for
+    with pytest.raises(ValueError, match="on must be one of cores, ray, got 'moon'"):
+        spread(abs, [1], on="moon")
+    with pytest.raises(ValueError, match="jobs must be 1 or more"):
+        spread(abs, [1], jobs=0)
+
+
+def test_ray_is_optional(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(MissingExtra, match=r"needs ray, .*turnout\[cluster\]"):
+        next(spread(abs, [1], on="ray"))

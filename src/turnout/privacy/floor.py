@@ -1,0 +1,229 @@
+"""The floor: no mechanism with a given total epsilon has a smaller cost gap, and the channel that reaches it.
+
+Any mechanism that is pure epsilon in total is, seen from outside, an epsilon-private channel from a client's cost to its long-run
+average. The best such channel is a linear programme. Its dual gives a bound that holds for *every* mechanism, and is what
+`floor` reports: solved for a few hundred types of clients, it is then evaluated for every single client and for averages
+between the programme's levels, so that no approximation can make it too high.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from turnout.algorithm.channel import Channel, best_channel
+from turnout.algorithm.mechanisms.memoized import Memoized
+from turnout.algorithm.thresholds import check_epsilon
+from turnout.errors import invalid
+from turnout.problem.costs import Array
+from turnout.problem.optimum import Optimum, optimum
+from turnout.problem.problem import Problem
+
+_LEVELS = np.linspace(0.0, 1.0, 41)  # of the programme
+_BETWEEN = np.linspace(0.0, 1.0, 401)  # where the bound is checked
+_TYPES = 160  # of clients in the programme
+_MOST_GROUPS = 12  # different weights, each with a channel of its own
+
+
+@dataclass(frozen=True, eq=False)
+class Floor:
+    """The smallest cost gap that any mechanism can have, and a channel close to it.
+
+    Attributes:
+        epsilon: total, pure, against one who sees every report for ever.
+        gap: no mechanism's long-run cost is closer to the optimum's than this, in parts of it.
+        reached: the gap of the channel below: the truth lies between.
+        channels: the best channel found, one for each different weight.
+        best: the optimum without privacy.
+    """
+
+    epsilon: float
+    gap: float
+    reached: float
+    channels: tuple[Channel, ...]
+    best: Optimum
+
+    def memoized(self) -> Memoized:
+        """The best channel as a mechanism: the optimal `Memoized` for this population, and for those like it.
+
+        Raises:
+            ValueError: clients have different weights, hence several channels.
+        """
+        if len(self.channels) > 1:
+            remedy = "use learned-memoized, which needs one channel"
+            raise invalid("weights", "the same for all clients", f"{len(self.channels)} different ones", remedy)
+        channel = self.channels[0]
+        kept = channel.levels > 0.0  # an average of 0 cannot be a surrogate's; the next level is as good
+        levels = np.where(kept, channel.levels, _LEVELS[1] / 4.0)
+        return Memoized(self.epsilon, channel.price, tuple(levels.tolist()), tuple(channel.least.tolist()))
+
+    def __repr__(self) -> str:
+        return (
+            f"Floor(total epsilon {self.epsilon:g}: no mechanism within {100 * self.gap:.2f} % of the optimum; "
+            f"reached: {100 * self.reached:.2f} %)"
+        )
+
+
+def floor(problem: Problem, epsilon: float) -> Floor:
+    """The smallest cost gap of any mechanism with this total epsilon, for clients drawn from this population.
+
+    Args:
+        problem: its clients stand for the distribution of costs. Weights are public: each different one is a group of
+            its own.
+        epsilon: total, pure, against one who sees every report.
+
+    Raises:
+        ValueError: epsilon is out of range, or there are too many different weights.
+
+    Example:
+        >>> from turnout import paper_population
+        >>> floor(paper_population(seed=0).problem(600), epsilon=4.0)
+        Floor(total epsilon 4: no mechanism within 22.98 % of the optimum; reached: 23.40 %)
+    """
+    check_epsilon(epsilon, "total epsilon")
+    weights = np.broadcast_to(np.asarray(problem.unit_weights, dtype=np.float64), (len(problem),))
+    different, group = np.unique(weights, return_inverse=True)
+    if len(different) > _MOST_GROUPS:
+        allowed = f"of at most {_MOST_GROUPS} different sizes for the floor"
+        raise invalid("weights", allowed, f"{len(different)} sizes", "round them to a few sizes")
+    best = optimum(problem)
+    channels = _channels(problem, epsilon, weights, group)
+    bound = _bound(problem, channels, weights, group)
+    reached = _cost(problem, channels, weights, group)
+    return Floor(epsilon, max(0.0, bound / best.cost - 1.0), reached / best.cost - 1.0, tuple(channels), best)
+
+
+def values_at(problem: Problem, levels: Array) -> Array:
+    """What each level costs each client, shape (clients, levels)."""
+    return np.stack([problem.costs.value(np.full(len(problem), level)) for level in levels], axis=1)
+
+
+def _channels(problem: Problem, epsilon: float, weights: Array, group: npt.NDArray[np.int64]) -> list[Channel]:
+    """The best channels for the population, put together into types: first coarse levels, then finer ones near the best."""
+    values = values_at(problem, _LEVELS)
+    label = types_of(values / values[:, -1].mean(), group, _TYPES)
+    count = np.bincount(label).astype(np.float64)
+
+    def mean_of(numbers: Array) -> Array:
+        return np.stack([np.bincount(label, column) for column in np.atleast_2d(numbers.T)], axis=1) / count[:, None]
+
+    kinds = np.rint(mean_of(group.astype(np.float64)[:, None])[:, 0]).astype(np.int64)
+    found = best_channel(
+        mean_of(values),
+        count / len(problem),
+        mean_of(weights[:, None])[:, 0],
+        epsilon,
+        _LEVELS,
+        problem.capacity / len(problem),
+        kinds,
+    )
+    assert isinstance(found, list)  # groups were given
+    return found
+
+
+def types_of(features: Array, group: npt.NDArray[np.int64], number: int) -> npt.NDArray[np.int64]:
+    """Put alike clients together: the most uneven type is cut in two at its mean, until there are enough.
+
+    Args:
+        features: what clients are compared by, shape (clients, features).
+        group: clients of different groups stay apart, shape (clients,).
+        number: of types, about.
+
+    Example:
+        >>> types_of(np.array([[0.0], [0.1], [5.0], [5.1]]), np.zeros(4, int), 2).tolist()
+        [0, 0, 1, 1]
+    """
+    import heapq
+
+    label = np.zeros(len(features), np.int64)
+    waiting: list[tuple[float, int, Any, int]] = []
+    for name in range(int(group.max()) + 1):
+        label[group == name] = name
+        _offer(waiting, features, np.flatnonzero(group == name), name)
+    names = int(group.max()) + 1
+    while names < number and waiting and waiting[0][0] < 0.0:
+        _, name, members, axis = heapq.heappop(waiting)
+        high = features[members, axis] > features[members, axis].mean()
+        label[members[high]] = names
+        _offer(waiting, features, members[~high], name)
+        _offer(waiting, features, members[high], names)
+        names += 1
+    return label
+
+
+def _offer(waiting: list[tuple[float, int, Any, int]], features: Array, members: Any, name: int) -> None:
+    import heapq
+
+    spread = features[members].var(axis=0) * len(members)
+    heapq.heappush(waiting, (-float(spread.sum()), name, members, int(np.argmax(spread))))
+
+
+def _bound(problem: Problem, channels: list[Channel], weights: Array, group: npt.NDArray[np.int64]) -> float:
+    """A cost that no channel can undercut: the dual of the linear programme, made feasible for every client and average.
+
+    With g_i(o) = f_i(o) - price w_i o and any numbers mu_i, sum mu_i + price C is a lower bound if for every o
+    sum_i phi(g_i(o) - mu_i) >= 0, where phi(r) = r above 0 and e^epsilon r below. The mu_i are each client's own
+    marginal level, all a little lower where that is needed.
+    """
+    price = channels[0].price
+    total = price * problem.capacity
+    for name, channel in enumerate(channels):
+        members = np.flatnonzero(group == name)
+        part = Problem(problem.costs[members], 1.0)
+        own = weights[members][:, None]
+        burden = values_at(part, channel.levels) - price * own * channel.levels
+        margin = _margins(channel, burden)
+        rest = values_at(part, _BETWEEN) - price * own * _BETWEEN - margin[:, None]
+        total += float(margin.sum()) - len(members) * _shift(rest, channel.epsilon)
+    return total
+
+
+def _shift(rest: Array, epsilon: float) -> float:
+    """By how much all mu_i of a group must come down for the bound to hold at every average."""
+
+    def worst(shift: float) -> float:
+        lower = rest + shift
+        return float(np.min(np.sum(np.where(lower > 0.0, lower, np.exp(epsilon) * lower), axis=0)))
+
+    if worst(0.0) >= 0.0:
+        return 0.0
+    low, high = 0.0, float(-rest.min())
+    for _ in range(40):
+        middle = 0.5 * (low + high)
+        low, high = (middle, high) if worst(middle) < 0.0 else (low, middle)
+    return high
+
+
+def _margins(channel: Channel, burden: Array) -> Array:
+    """mu_i: the burden of the level at which a client's probability is used up, shape (clients,)."""
+    order = np.argsort(burden, axis=1, kind="stable")
+    filled = np.cumsum(np.expm1(channel.epsilon) * channel.least[order], axis=1)
+    last = np.minimum(np.sum(filled < 1.0 - channel.least.sum(), axis=1), burden.shape[1] - 1)
+    sorted_burden = np.take_along_axis(burden, order, axis=1)
+    return sorted_burden[np.arange(len(burden)), last]  # type: ignore[no-any-return]
+
+
+def _cost(problem: Problem, channels: list[Channel], weights: Array, group: npt.NDArray[np.int64]) -> float:
+    """The expected cost of the channels, at the price at which they bring the capacity."""
+    parts = [(np.flatnonzero(group == name), channel) for name, channel in enumerate(channels)]
+    values = [values_at(Problem(problem.costs[members], 1.0), channel.levels) for members, channel in parts]
+
+    def outcome(price: float) -> tuple[float, float]:
+        cost = brought = 0.0
+        for (members, channel), table in zip(parts, values, strict=True):
+            own = weights[members][:, None]
+            chances = channel.chances(table - price * own * channel.levels)
+            cost += float(np.sum(chances * table))
+            brought += float(np.sum(chances * own * channel.levels))
+        return cost, brought
+
+    low, high = channels[0].price / 2.0, channels[0].price * 2.0
+    for _ in range(50):  # both ends stay: the answer mixes them, as a fair coin between two prices would
+        middle = 0.5 * (low + high)
+        low, high = (middle, high) if outcome(middle)[1] < problem.capacity else (low, middle)
+    (cheap, few), (dear, many) = outcome(low), outcome(high)
+    mix = 0.0 if many == few else float(np.clip((problem.capacity - few) / (many - few), 0.0, 1.0))
+    return (1.0 - mix) * cheap + mix * dear

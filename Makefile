@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 JOBS ?= auto
 
 .DEFAULT_GOAL := help
-.PHONY: help setup paper test check bench docs format lock paper-map clean
+.PHONY: help setup paper test test-deployment check bench docs format lock paper-map clean
 
 help: ## Print this help
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F'\t' '{ printf "  make %-10s %s\n", $$1, $$2 }'
@@ -26,6 +26,9 @@ paper: $(READY) ## Reproduce the paper: figures, results.json and report.html in
 test: $(READY) ## Run all tests
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 
+test-deployment: $(READY) ## Run the tests with real SuperLinks and long Ray runs (minutes)
+	$(BIN)/python -m pytest -m deployment tests/flower
+
 check: $(READY) ## Lint, types, layers, docs and the paper map, without running tests
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -34,8 +37,8 @@ check: $(READY) ## Lint, types, layers, docs and the paper map, without running 
 	$(BIN)/python tools/paper_map.py --check
 	$(MAKE) --no-print-directory docs
 
-bench: $(READY) ## Measure speed against plain Python and NumPy, interleaved
-	$(BIN)/python benchmarks/bench.py
+bench: $(READY) ## Measure speed against plain Python, NumPy, JAX, C and Flower; JSON and page in results/bench
+	$(BIN)/python benchmarks/bench.py --output results/bench
 
 docs: $(READY) ## Build the site, strictly, into docs/_build/html
 	$(BIN)/sphinx-build --quiet -W --keep-going -n -b html docs docs/_build/html

@@ -1,200 +1,115 @@
-"""Client-rounds a second, ours against what people write, interleaved in one run.
+"""Client-rounds a second: our engines, what people write, and the practical limit, interleaved in one run.
 
-These machines are noisy, so the contenders take turns, and what counts is the ratio to plain NumPy
-measured in the same turn (the median over turns). Each lives in a process of its own, as it would
-for its user, so that none gains or suffers from another's memory.
+    python benchmarks/bench.py [--quick] [--output FOLDER] [--snapshot]
 
-    python benchmarks/bench.py [--quick] [--json FILE]
+Writes benchmarks.json and benchmarks.html into the folder; --snapshot also writes docs/benchmarks.md and its picture.
 """
 
 import argparse
-import contextlib
-import functools
+import datetime
+import importlib.util
 import json
-import multiprocessing
-import platform
-import resource
-import statistics
 import subprocess
 import sys
-import time
-from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
-import numpy as np
 from rich.console import Console
-from rich.progress import track
-from rich.table import Table
 
-import plain_numpy
-import plain_python
-from turnout import IntegralController, Keep, PaperCoin, paper_population, replicate, simulate
+import bench_page
+import bench_snapshot
+import machine
+import race
+import start_up
 
-BETA, GAIN, INITIAL = 3.5, 9.0, 0.35  # gain of 9 / clients is the paper's 0.0075 at 1200
-LEAN = Keep(every=10**9, cost=False, state=False)
-
-# clients: rounds for plain Python, plain NumPy, our NumPy, our Numba: each some tenths of a second
-SIZES = {1_200: (60, 1_500, 1_500, 60_000), 100_000: (1, 60, 60, 2_000), 10_000_000: (0, 3, 3, 20)}
-
-
-@functools.cache
-def problem(clients):
-    return paper_population(0, clients).problem(clients / 2)
+HERE = Path(__file__).parent
+GPU = HERE / "results" / "gpu.json"
+FULL = {"sizes": (1_200, 100_000, 10_000_000), "turns": 7, "target": 0.3, "work": 1e8}
+QUICK = {"sizes": (1_200, 20_000), "turns": 1, "target": 0.01, "work": 1e6}
+GROWING = (1_200, 12_000, 120_000, 1_200_000, 12_000_000)
+LENGTHS = (100, 1_000, 10_000, 100_000)
+ROOM = 1_200
+"""Bytes a client that all contenders together need at the most."""
 
 
-def ours(engine, threads, clients, rounds):
-    server = IntegralController(GAIN / clients, INITIAL)
-    simulate(problem(clients), PaperCoin(BETA), server, rounds + 1, engine=engine, threads=threads, keep=LEAN)
+def other_script(name, library, *arguments):
+    """What a benchmark that needs other libraries prints, as a table of its own; or why it is left out."""
+    if importlib.util.find_spec(library) is None:
+        return {"left out": f"{library} is not installed"}
+    if not (HERE / name).exists():
+        return {"left out": f"there is no {name}"}
+    command = [sys.executable, str(HERE / name), *arguments]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=900)
+    except subprocess.TimeoutExpired:
+        return {"left out": f"{name} took longer than 15 minutes"}
+    lines = done.stdout.splitlines()
+    for number in range(len(lines)):  # anything may be printed before the JSON
+        if lines[number].startswith("{"):
+            try:
+                return json.loads("\n".join(lines[number:]))
+            except ValueError:
+                continue
+    reason = (done.stderr.strip().splitlines() or ["no result"])[-1]
+    return {"left out": f"{name} failed: {reason}"}
 
 
-def plain(module, clients, rounds):
-    module.run(clients, rounds, BETA, GAIN / clients, INITIAL)
+def with_room(sizes):
+    """The sizes that this machine's memory can hold for all contenders."""
+    free = machine.free_memory()
+    return [clients for clients in sizes if free is None or clients * ROOM < free]
 
 
-CONTENDERS = {
-    "plain Python objects": (0, functools.partial(plain, plain_python)),
-    "plain NumPy": (1, functools.partial(plain, plain_numpy)),
-    "turnout numpy": (2, functools.partial(ours, "numpy", 1)),
-    "turnout numba, 1 thread": (3, functools.partial(ours, "numba", 1)),
-    "turnout numba, 2 threads": (3, functools.partial(ours, "numba", 2)),
-}
-
-
-def rate(name, clients):
-    """Client-rounds a second of the rounds alone: the set-up is timed apart and taken off."""
-    column, run = CONTENDERS[name]
-    rounds = SIZES[clients][column]
-    seconds = {}
-    for count in (1, rounds):  # also compiles, and warms up
-        begun = time.perf_counter()
-        run(clients, count)
-        seconds[count] = time.perf_counter() - begun
-    begun = time.perf_counter()
-    run(clients, 1)
-    setup = min(seconds[1], time.perf_counter() - begun) if rounds > 1 else 0.0
-    return clients * (rounds - (rounds > 1)) / (seconds[rounds] - setup)
-
-
-def measure(turns):
-    rows = []
-    spawn = multiprocessing.get_context("spawn")
-    with contextlib.ExitStack() as stack:
-        homes = {name: stack.enter_context(ProcessPoolExecutor(1, spawn)) for name in CONTENDERS}
-        for clients, rounds in SIZES.items():
-            entrants = [name for name, (column, _) in CONTENDERS.items() if rounds[column]]
-            rates = {name: [] for name in entrants}
-            for turn in track(range(turns + 1), description=f"{clients:>10,} clients", transient=True):
-                for name in entrants:
-                    value = homes[name].submit(rate, name, clients).result()
-                    if turn:  # the first turn warms up
-                        rates[name].append(value)
-            for name, values in rates.items():
-                ratios = [value / peer for value, peer in zip(values, rates["plain NumPy"], strict=True)]
-                rows.append(
-                    {
-                        "clients": clients,
-                        "contender": name,
-                        "client_rounds_per_second": statistics.median(values),
-                        "times_plain_numpy": statistics.median(ratios),
-                    }
-                )
-    return rows
-
-
-def growth():
-    """How the time grows with clients and with rounds: 1 is linear."""
-    problems = {clients: paper_population(0, clients).problem(clients / 2) for clients in (1_200, 12_000, 120_000)}
-
-    def seconds(clients, rounds):
-        settings = (PaperCoin(BETA), IntegralController(GAIN / clients, INITIAL), rounds)
-        best = float("inf")
-        for _ in range(3):
-            begun = time.perf_counter()
-            simulate(problems[clients], *settings, threads=1, keep=LEAN)
-            best = min(best, time.perf_counter() - begun)
-        return best
-
-    seconds(1_200, 10)
-    base = seconds(1_200, 20_000)
-    return {
-        "10x_clients": seconds(12_000, 20_000) / base / 10,
-        "100x_clients": seconds(120_000, 2_000) * 10 / base / 100,
-        "10x_rounds": seconds(1_200, 200_000) / base / 10,
-    }
-
-
-def five_settings():
-    """Five settings x 1,200 clients x 10,000 rounds, as the paper's figures need them, in seconds."""
-    from turnout import Classical
-
-    problem, server = paper_population().problem(600), IntegralController(0.0075, 0.35)
-    mechanisms = [Classical(), *(PaperCoin(beta) for beta in (3.5, 2.5, 1.5, 1.0))]
-    for mechanism in mechanisms:
-        simulate(problem, mechanism, server, 3)
-    begun = time.perf_counter()
-    for mechanism in mechanisms:
-        simulate(problem, mechanism, server, 10_000)
-    five = time.perf_counter() - begun
-    begun = time.perf_counter()
-    replicate(problem, mechanisms[1], server, 10_000, seeds=range(20))
-    return {"five_settings_seconds": five, "twenty_replicas_seconds": time.perf_counter() - begun}
-
-
-def memory():
-    """Bytes a client beyond the coefficients, at ten million clients, in a process of its own."""
-    code = (
-        "import resource, numpy as np\n"
-        "from turnout import IntegralController, Keep, PaperCoin, paper_population, simulate\n"
-        "def peak(): return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024\n"
-        "def now(): return int(open('/proc/self/statm').read().split()[1]) * resource.getpagesize()\n"
-        "simulate(paper_population(0, 1200).problem(600), PaperCoin(3.5), IntegralController(0.0075, 0.35), 10)\n"
-        "from turnout import PolynomialCosts, Problem\n"
-        "n = 10_000_000\n"
-        "costs = PolynomialCosts(np.full((n, 3), 2.0, order='F'), (2, 4, 6))\n"
-        "problem = Problem(costs, n / 2)\n"
-        "open('/proc/self/clear_refs', 'w').write('5')\n"
-        "before = now()\n"
-        "simulate(problem, PaperCoin(3.5), IntegralController(9 / n, 0.35), 10, keep=Keep(every=4))\n"
-        "high = [l for l in open('/proc/self/status') if l.startswith('VmHWM')][0].split()[1]\n"
-        "print((int(high) * 1024 - before) / n)\n"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    return float(done.stdout) if done.returncode == 0 else None
-
-
-def show(found):
-    console = Console(width=110)
-    table = Table(title="client-rounds a second (ratio to plain NumPy in the same turn)")
-    for heading in ("", *(f"{clients:,} clients" for clients in SIZES)):
-        table.add_column(heading, justify="right" if heading else "left")
-    for name in CONTENDERS:
-        cells = []
-        for clients in SIZES:
-            row = next((r for r in found["rates"] if (r["clients"], r["contender"]) == (clients, name)), None)
-            cells.append(f"{row['client_rounds_per_second']:.2e}  {row['times_plain_numpy']:6.2f}x" if row else "-")
-        table.add_row(name, *cells)
-    console.print(table)
-    for name, value in (found["growth"] | found["whole_runs"] | {"bytes_a_client": found["bytes_a_client"]}).items():
-        console.print(f"{name:26} {'not measured here' if value is None else f'{value:.2f}'}")
+def measure(found, quick):
+    """Measure everything, part by part, into one table of tables; yields what comes next, before each part."""
+    how, left_out = QUICK if quick else FULL, {"left out": "with --quick"}
+    found |= {"date": datetime.date.today().isoformat(), "quick": quick, "turns": how["turns"]}
+    found["machine"] = machine.hardware()
+    with race.Homes() as homes:
+        yield "rates, in turns"
+        found["rates"], found["identical"] = race.race(homes, with_room(how["sizes"]), how["turns"], how["target"])
+        yield "bandwidth and growth"
+        found["bandwidth"] = race.bandwidth(homes, found["rates"], 2 if quick else 5)
+        lengths, growing = (LENGTHS[:2], GROWING[:2]) if quick else (LENGTHS, with_room(GROWING))
+        found["growth"] = race.growth(homes, growing, lengths, 1 if quick else 5, how["work"])
+    yield "start-up, whole runs and memory"
+    found["start_up"] = start_up.start_up(1 if quick else 5, quick)
+    found["whole_runs"] = start_up.whole_runs(quick)
+    found["bytes_a_client"] = None if quick else start_up.bytes_a_client()
+    yield "Flower"
+    found["flower"] = left_out if quick else other_script("flower_grid.py", "flwr", "--nodes", "50", "--rounds", "20")
+    yield "Ray"
+    found["ray"] = left_out if quick else other_script("ray_overhead.py", "ray")
+    found["gpu"] = json.loads(GPU.read_text()) if GPU.exists() else {"left out": "not measured"}
 
 
 def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--quick", action="store_true", help="one turn, for a first look")
-    parser.add_argument("--json", type=Path)
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="less than a minute, to see that everything works")
+    parser.add_argument("--output", type=Path, default=Path("results/bench"), help="the folder for JSON and page")
+    parser.add_argument("--snapshot", action="store_true", help="also write docs/benchmarks.md and its picture")
+    parser.add_argument("--docs", type=Path, default=HERE.parent / "docs", help="where the snapshot goes")
+    parser.add_argument("--again", type=Path, help="make the pages anew from this JSON, and measure nothing")
     options = parser.parse_args()
-    found = {
-        "machine": {"processor": platform.processor() or platform.machine(), "python": platform.python_version()},
-        "numpy": np.__version__,
-        "rates": measure(1 if options.quick else 7),
-        "growth": growth(),
-        "whole_runs": five_settings(),
-        "bytes_a_client": memory(),
-        "peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
-    }
-    show(found)
-    if options.json:
-        options.json.write_text(json.dumps(found, indent=1) + "\n")
+    console = Console(width=110)
+    options.output.mkdir(parents=True, exist_ok=True)
+    found, kept = {}, options.output / "benchmarks.json"
+    try:
+        if options.again:
+            found = json.loads(options.again.read_text())
+            found["gpu"] = json.loads(GPU.read_text()) if GPU.exists() else found["gpu"]
+        else:
+            for part in measure(found, options.quick):
+                console.print(f"measuring {part} …")
+    except KeyboardInterrupt:
+        raise SystemExit(f"stopped; what was measured is in {kept}") from None
+    finally:
+        if found:
+            kept.write_text(json.dumps(found, indent=1) + "\n")
+    bench_page.page(found).save(options.output / "benchmarks.html")
+    bench_snapshot.show(console, found)
+    console.print(options.output / "benchmarks.html")
+    if options.snapshot:
+        console.print(bench_snapshot.write(found, options.docs))
 
 
 if __name__ == "__main__":

@@ -9,8 +9,8 @@ import pytest
 
 from turnout import ClientState, PolynomialCosts, SystemCoins, client_step
 from turnout.algorithm.mechanism import Public
-from turnout.algorithm.mechanisms import Clamp, Memoized, RandomizedResponse, TrackingClamp
-from turnout.algorithm.thresholds import WORDS, growth, holds, widest_box
+from turnout.algorithm.mechanisms import Clamp, RandomizedResponse, TrackingClamp
+from turnout.algorithm.thresholds import WORDS, holds, widest_box
 
 EPSILONS = [0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 7.5, 10.0]
 
@@ -62,19 +62,6 @@ def test_every_probability_compares_as_integers_inside_the_bound(epsilon, make):
         thresholds = [math.ceil(Fraction(float(chance)) * WORDS) for chance in mechanism.probability(intents, public)]
         low, high = min(thresholds), max(thresholds)
         assert exactly(low, high, epsilon)
-
-
-@pytest.mark.parametrize("epsilon", EPSILONS)
-def test_the_release_of_memoized_is_exact_too(epsilon):
-    mechanism = Memoized(epsilon, price=1.0)
-    each, others = mechanism.words_of_another_level(), len(mechanism.levels) - 1
-    nearest = WORDS - others * each
-    assert nearest <= growth(epsilon) * each  # the only ratio there is
-    words = np.array([0, each - 1, each, others * each - 1, others * each, WORDS - 1])
-    costs = PolynomialCosts(np.full((6, 1), 1.0 / (2 * mechanism.levels[0])), (2,))  # all want the lowest level
-    levels = mechanism.enrol(costs, words / WORDS).inverse_slope(1.0)
-    expected = [mechanism.levels[place] for place in (1, 1, 2 % (others + 1), others, 0, 0)]
-    np.testing.assert_allclose(levels, expected)
 
 
 def test_a_real_client_reports_whatever_happens():

@@ -9,6 +9,7 @@ from turnout.algorithm.mechanisms import (
     MECHANISMS,
     CappedCoin,
     Clamp,
+    LearnedMemoized,
     Memoized,
     RandomizedResponse,
     TrackingClamp,
@@ -27,6 +28,9 @@ ENTRIES = [
     Clamp(1.0, 1e-4),
     TrackingClamp(0.5),
     Memoized(4.0, 10.0),
+    Memoized(4.0, 10.0, (0.2, 0.5, 0.9), (0.02, 0.03, 0.02)),
+    LearnedMemoized(4.0, 10.0),
+    LearnedMemoized(4.0, 10.0, (0.2, 0.5, 0.9), (0.02, 0.03, 0.02)),
 ]
 
 

@@ -30,12 +30,15 @@ class Channel:
         levels: averages in [0, 1], shape (levels,).
         least: the least probability of each level, shape (levels,); sum(least) <= 1 <= e^epsilon sum(least).
         price: what a unit of participation is worth.
+        worth: of the types that it was designed for, what a unit of probability costs each, shape (types,): the dual
+            variables of the programme, from which bounds are made.
     """
 
     epsilon: float
     levels: Array
     least: Array
     price: float
+    worth: Array | None = None
 
     def chances(self, burden: Array) -> Array:
         """The probability of each level, for types to which the levels cost `burden`; both of shape (types, levels).
@@ -77,17 +80,17 @@ def best_channel(
     """
     group = np.zeros(len(values), np.int64) if groups is None else np.asarray(groups)
     number = int(group.max()) + 1
-    least, price = _solve(values, share, weights, epsilon, levels, mean, group)
-    found = [_tidy(epsilon, levels, least[one], price) for one in range(number)]
+    least, price, worth = _solve(values, share, weights, epsilon, levels, mean, group)
+    found = [_tidy(epsilon, levels, least[one], price, worth) for one in range(number)]
     return found[0] if groups is None else found
 
 
-def _tidy(epsilon: float, levels: Array, least: Array, price: float) -> Channel:
+def _tidy(epsilon: float, levels: Array, least: Array, price: float, worth: Array) -> Channel:
     """Without the levels that are not used; the solver's rounding must not leave a row that cannot sum to 1."""
     used = least > 1e-9 * least.sum()
     kept = least[used]
     kept = kept * max(1.0, (1.0 + 1e-9) / (kept.sum() * np.exp(epsilon)))
-    return Channel(epsilon, levels[used], kept / max(1.0, kept.sum() * (1.0 + 1e-12)), price)
+    return Channel(epsilon, levels[used], kept / max(1.0, kept.sum() * (1.0 + 1e-12)), price, worth)
 
 
 def _solve(
@@ -98,8 +101,8 @@ def _solve(
     levels: Array,
     mean: float,
     group: npt.NDArray[np.int64],
-) -> tuple[Array, float]:
-    """(least of each group and level, price), by SciPy's interior-point solver."""
+) -> tuple[Array, float, Array]:
+    """(least of each group and level, price, worth of each type), by SciPy's interior-point solver."""
     try:
         from scipy import sparse
         from scipy.optimize import linprog
@@ -136,4 +139,5 @@ def _solve(
     )
     if not solved.success:
         raise invalid("mean", "what the levels can bring", mean, "give levels on both sides of it")
-    return solved.x[types * outputs :].reshape(number, outputs), float(solved.eqlin.marginals[-1]) * scale
+    dual = solved.eqlin.marginals * scale
+    return solved.x[types * outputs :].reshape(number, outputs), float(dual[-1]), dual[:-1] / share

@@ -19,14 +19,16 @@ from turnout.problem.rising_root import rising_root
 LEVELS = np.linspace(0.04, 1.0, 25)
 """What a channel may release."""
 
-RATIOS = np.geomspace(0.02, 50.0, 61)
-"""Types of clients: what each would bring at the price if it could come more than always, in parts of the mean."""
+RATIOS = np.geomspace(0.02, 50.0, 120)
+"""Types of clients: what each would bring at the price if it could come more than always, in parts of the mean. So
+close together that every level is best for one of them: else levels that many release look like lies."""
 
 REDESIGN_AFTER = (50, 150, 400, 1200, 4000)
 """Released levels after which the channel is designed anew: each is worth a linear programme."""
 
 _NEAR = 1.35  # levels released at a price further off tell little about this one: costs are no quadratics
 _PRIOR_RELEASES = 6.0  # how many the first guess is worth
+_STEPS = 40  # of an estimate, which begins where the last one ended
 
 
 def _guess() -> Array:
@@ -42,6 +44,7 @@ class Learner:
         epsilon: total, of each client's one release.
         share: the average that meets the capacity: capacity / what all bring.
         price: a first guess of the price; better too high than too low.
+        given: (levels, least) of a channel to keep, so that the price alone is learned; None learns the channel too.
 
     Example:
         >>> learner = Learner(epsilon=6.0, share=0.5, price=3.0)
@@ -51,12 +54,13 @@ class Learner:
         True
     """
 
-    def __init__(self, epsilon: float, share: float, price: float) -> None:
+    def __init__(self, epsilon: float, share: float, price: float, given: tuple[Array, Array] | None = None) -> None:
         self._epsilon, self._share = epsilon, share
-        first = _first_channel(epsilon, share)
+        first = _first_channel(epsilon, share) if given is None else Channel(epsilon, *given, price)
         self.channel = Channel(epsilon, first.levels, first.least, price)
         self._seen: list[tuple[Channel, Array]] = []
-        self._designed_at = 0.0
+        self._shares = _guess()
+        self._designed_at = 0.0 if given is None else np.inf
 
     @property
     def price(self) -> float:
@@ -82,9 +86,8 @@ class Learner:
         """The share of each type, by expectation and maximisation over what was released near this price."""
         near = [(channel, counts) for channel, counts in self._seen if 1.0 / _NEAR <= channel.price / price <= _NEAR]
         chances = [channel.chances(_burden(types, channel)) for channel, _ in near]
-        guess = _guess()
-        shares = guess
-        for _ in range(200):
+        guess, shares = _guess(), self._shares
+        for _ in range(_STEPS):
             expected = _PRIOR_RELEASES * guess
             for table, (_, counts) in zip(chances, near, strict=True):
                 joint = table * shares[:, None]
@@ -93,6 +96,7 @@ class Learner:
             if np.max(np.abs(after - shares)) < 1e-6:
                 break
             shares = after
+        self._shares = shares  # where the next estimate begins
         return shares
 
 
@@ -115,6 +119,8 @@ def _balancing(channel: Channel, types: Array, shares: Array, share: float) -> f
 
 
 def _design(types: Array, shares: Array, epsilon: float, mean: float) -> Channel:
+    # Two neighbours count as one: the programme takes long, and needs no such detail.
+    types, shares = np.sqrt(types.reshape(-1, 2).prod(axis=1)), shares.reshape(-1, 2).sum(axis=1)
     here = shares > 1e-6
     values = LEVELS**2 / (2.0 * types[here][:, None])
     found = best_channel(values, shares[here] / shares[here].sum(), np.ones(int(here.sum())), epsilon, LEVELS, mean)

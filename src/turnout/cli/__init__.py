@@ -11,6 +11,7 @@ from turnout.cli.attack import attack
 from turnout.cli.audit import audit
 from turnout.cli.optimum import optimum
 from turnout.cli.paper import paper
+from turnout.cli.plan import plan
 from turnout.cli.report import report
 from turnout.cli.show import show
 from turnout.cli.simulate import simulate
@@ -31,6 +32,7 @@ app.command()(optimum)
 app.command()(show)
 app.command()(report)
 app.command()(paper)
+app.command()(plan)
 app.command()(attack)
 app.command()(audit)
 app.command()(sweep)

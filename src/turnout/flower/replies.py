@@ -129,3 +129,17 @@ def with_weight(reply: Message, key: str, weight: float) -> Message:
     )
     assert math.isfinite(weight)
     return reply
+
+
+def arrays_of(reply: Message) -> ArrayRecord:
+    """The model in a good update."""
+    return next(iter(reply.content.array_records.values()))
+
+
+def with_arrays(reply: Message, arrays: ArrayRecord) -> Message:
+    """The reply with another model in the place of its own."""
+    name = next(iter(reply.content.array_records))
+    reply.content = RecordDict(
+        {other: (arrays if other == name else record) for other, record in reply.content.items()}
+    )
+    return reply

@@ -23,10 +23,11 @@ from turnout.flower.account import PublicAccount
 from turnout.flower.capacity import AtLeast
 from turnout.flower.compatibility import check_capacity_of, check_strategy, is_weighted_average
 from turnout.flower.protocol import RECORD, mechanism_text
-from turnout.flower.replies import UpdateCheck, with_weight
+from turnout.flower.replies import UpdateCheck, arrays_of, with_arrays, with_weight
 from turnout.flower.selection_round import Selection, Tally
+from turnout.flower.stored_updates import StoredUpdates
 from turnout.flower.volunteers import StillWaiting, VolunteersGrid, all_available
-from turnout.flower.weights import ParticipationBook, check_kind, effective_share
+from turnout.flower.weights import PLAIN, STORED, ParticipationBook, check_kind, effective_share
 
 log = getLogger("flwr").log
 
@@ -53,7 +54,8 @@ class SelfSelection(Strategy):
             default. Clients refuse one without a certificate unless their owner has agreed.
         controller: how the signal moves; `SelfTuningController()` by default.
         phases: 2, ask first and send the model to volunteers only; or 1, send it to all, some abstain.
-        weights: "inverse-participation", the default of weighted averages, or "plain".
+        weights: "inverse-participation", the default of weighted averages; "stored-updates", which also lets the
+            last update of those who stay away count (the server keeps one for each node); or "plain".
         prior_rounds: every history starts from capacity / nodes, worth so many rounds. Public.
         ask_timeout: seconds to wait for answers.
         startup_timeout: seconds to wait for the strategy's `min_available_nodes` before round 1.
@@ -74,6 +76,7 @@ class SelfSelection(Strategy):
     _config: tuple[ConfigRecord, ConfigRecord] | None
     _model: ArrayRecord
     _sent: list[int]
+    _stored: StoredUpdates
 
     def __init__(
         self,
@@ -199,6 +202,7 @@ class SelfSelection(Strategy):
     def _reset(self) -> None:
         self._selection, self._tally, self._config = None, None, None
         self._model, self._sent = ArrayRecord(), []
+        self._stored = StoredUpdates()
 
     def _check_settings(self) -> None:
         capacity = self.capacity
@@ -307,7 +311,11 @@ class SelfSelection(Strategy):
 
     def _weigh(self, good: dict[int, Message], check: UpdateCheck, selection: Selection, tally: Tally) -> None:
         own = {node: check.weight(reply) for node, reply in good.items()}
-        if self.weights != "plain" and self._weight_key is not None:
+        if self.weights == STORED:
+            updates = {node: arrays_of(reply) for node, reply in good.items()}
+            for node, arrays in self._stored.correct(self._model, updates, own, tally.asked).items():
+                with_arrays(good[node], arrays)
+        if self.weights != PLAIN and self._weight_key is not None:
             own = selection.book.weights(own)
             for node, reply in good.items():
                 with_weight(reply, self._weight_key, own[node])

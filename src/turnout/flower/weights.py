@@ -12,7 +12,9 @@ PRIOR_ROUNDS = 2.0
 FLOOR = 0.2
 """No estimate counts as less than this share of capacity / clients: a weight is at most five times the usual."""
 
-KINDS = ("inverse-participation", "plain")
+INVERSE, STORED, PLAIN = "inverse-participation", "stored-updates", "plain"
+KINDS = (INVERSE, STORED, PLAIN)
+"""Stored updates are used with inverse-participation weights; see `turnout.flower.stored_updates`."""
 
 
 class ParticipationBook:
@@ -87,17 +89,18 @@ def check_kind(kind: str | None, is_weighted_average: bool, strategy: str) -> st
     """Which weights to use: inverse participation for weighted averages, else plain, unless asked for.
 
     Raises:
-        ValueError: unknown, or inverse participation for a strategy that does not average by weight.
+        ValueError: unknown, or any but plain for a strategy that does not average by weight.
 
     Example:
         >>> check_kind(None, True, "FedAvg"), check_kind(None, False, "FedMedian")
         ('inverse-participation', 'plain')
     """
     if kind is None:
-        return KINDS[0] if is_weighted_average else KINDS[1]
+        return INVERSE if is_weighted_average else PLAIN
     if kind not in KINDS:
-        raise invalid("weights", "'inverse-participation', 'plain' or None", repr(kind), "leave it out")
-    if kind == KINDS[0] and not is_weighted_average:
+        allowed = "'inverse-participation', 'stored-updates', 'plain' or None"
+        raise invalid("weights", allowed, repr(kind), "leave it out")
+    if kind != PLAIN and not is_weighted_average:
         remedy = "use FedAvg or a strategy made of it, or weights='plain'"
         raise invalid("weights", f"'plain' for {strategy}, which is no weighted average", repr(kind), remedy)
     return kind

@@ -19,10 +19,10 @@ def rising_root(excess: Callable[[float], float], guess: float, tolerance: float
     factor = 1.05
     while below > 0.0 and low > 1e-290:
         high, above, low = low, below, low / factor
-        below, factor = excess(low), factor**2
+        below, factor = excess(low), min(factor**2, 1e30)
     while above < 0.0 and high < 1e290:
         low, below, high = high, above, high * factor
-        above, factor = excess(high), factor**2
+        above, factor = excess(high), min(factor**2, 1e30)
     last, root = 0.0, high if abs(above) < abs(below) else low
     for _ in range(100):
         if abs(min(-below, above, key=abs)) <= tolerance or below >= above:

@@ -10,11 +10,9 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
-import numpy as np
-
-from turnout.algorithm.mechanism import Mechanism, Public
-from turnout.algorithm.thresholds import widest_box
-from turnout.privacy.accounting import EVERY_REPORT, total_epsilon
+from turnout.algorithm.client import Prior
+from turnout.privacy.account_of import account_of
+from turnout.privacy.accounting import Account
 from turnout.privacy.certificate import Certificate, certificate
 from turnout.problem.optimum import Optimum, optimum
 from turnout.settings import Table
@@ -104,7 +102,7 @@ class _Prepared:
     run: Run
     best: Optimum
     promise: Certificate
-    total: tuple[float, float]
+    total: Account
     forecast: float | None
 
 
@@ -114,39 +112,22 @@ def _prepare(settings: str, asks: Asks) -> _Prepared:
     run = replace(run, keep=Keep(every=max(run.rounds, 1), state=False))
     promise = certificate(run.mechanism, run.averaging)
     forecast = None
-    if asks.forecast and run.start is None and not run.schedule.change_rounds() and run.rounds >= 10:
-        forecast = 100.0 * predict(run.problem, run.mechanism, run.rounds, run.controller).gap
+    fades = run.averaging.remember is not None
+    if asks.forecast and not fades and not run.schedule.change_rounds() and run.rounds >= 10:
+        begun = run.start if isinstance(run.start, Prior) else None
+        forecast = (
+            100.0
+            * predict(run.problem, run.mechanism, run.rounds, run.controller, start=begun, averaging=run.averaging).gap
+        )
     best = optimum(run.schedule.problem_at(run.rounds - 1, run.problem))
-    return _Prepared(run, best, promise, total_over_rounds(run.mechanism, promise, run.rounds, asks.delta), forecast)
-
-
-def total_over_rounds(mechanism: Mechanism, promise: Certificate, rounds: int, delta: float) -> tuple[float, float]:
-    """(total epsilon, its delta) of all reports of a run, against one that sees every report.
-
-    From the mechanism's own box where all clients have the same in every round. Else from the symmetric box with
-    the certified epsilon per report, whose randomized response dominates any report with that promise.
-
-    Example:
-        >>> from turnout.algorithm.mechanisms.clamp import Clamp
-        >>> clamp = Clamp(epsilon=0.1)
-        >>> round(total_over_rounds(clamp, certificate(clamp), 2000, 1e-6)[0], 1)
-        30.5
-    """
-    if promise.per == "lifetime":
-        return promise.epsilon, 0.0
-    if math.isinf(promise.epsilon):
-        return math.inf, delta
-    low, high = mechanism.box(Public(average=np.float64(0.5)))
-    if mechanism.needs_public_average or np.ndim(low) or np.ndim(high):
-        low, high = widest_box(promise.epsilon)
-    return total_epsilon(float(low), float(high), rounds, delta).epsilon, delta
+    return _Prepared(run, best, promise, account_of(run.mechanism, run.rounds, asks.delta), forecast)
 
 
 def _row(trajectory: Trajectory, prepared: _Prepared, asks: Asks) -> Row:
     assert trajectory.cost is not None  # kept by `_prepare`
     tail = trajectory.last(asks.last)
     cost, promise, best = float(trajectory.cost[-1]), prepared.promise, prepared.best
-    total, delta = prepared.total
+    total = prepared.total
     return {
         "clients": len(prepared.run.problem),
         "cost": cost,
@@ -160,9 +141,9 @@ def _row(trajectory: Trajectory, prepared: _Prepared, asks: Asks) -> Row:
         "certified_epsilon_per_report": promise.epsilon if promise.per == "report" else None,
         "certified_epsilon_lifetime": promise.epsilon if promise.per == "lifetime" else None,
         "certified_against": None if math.isinf(promise.epsilon) else promise.against,
-        "total_epsilon_over_rounds": total,
-        "total_delta": delta,
-        "total_against": EVERY_REPORT,
+        "total_epsilon_over_rounds": total.epsilon,
+        "total_delta": total.delta,
+        "total_against": total.against,
         "forecast_cost_gap_percent": prepared.forecast,
         "error": None,
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -34,7 +35,11 @@ def reachable(problem: Problem, mechanism: Mechanism, members: Members = None) -
             f"{sizes.pop()} numbers",
             "give as many as there are clients",
         )
-    low, high = mechanism.box(Public(average=np.float64(0.5)))
+    # A box that follows the average goes where the average goes.
+    averages = (1e-9, 0.5, 1.0 - 1e-9) if mechanism.needs_public_average else (0.5,)
+    boxes = [mechanism.box(Public(average=np.float64(average))) for average in averages]
+    lows, highs = zip(*boxes, strict=True)
+    low, high = reduce(np.minimum, lows), reduce(np.maximum, highs)
     return _brought(problem, low, members), _brought(problem, high, members)
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from turnout.algorithm.client import SMALLEST_AVERAGE
+from turnout.algorithm.client import SMALLEST_AVERAGE, Averaging, Prior
 from turnout.algorithm.mechanism import Mechanism
 from turnout.algorithm.server import Controller
 from turnout.errors import invalid
@@ -78,13 +78,20 @@ class Forecast:
 
 
 def predict(
-    problem: Problem, mechanism: Mechanism, rounds: int | None = None, controller: Controller | None = None
+    problem: Problem,
+    mechanism: Mechanism,
+    rounds: int | None = None,
+    controller: Controller | None = None,
+    *,
+    start: Prior | None = None,
+    averaging: Averaging | None = None,
+    exact: int | None = None,
 ) -> Forecast:
     """Forecast a run: its limit, or the mean-field path to a given round.
 
     In the limit x_i = q_i(min(1, Theta w_i x_i / f_i'(x_i))) and sum w_i x_i = C: a search for the
     signal around a search for each client. A finite run follows the mean and variance of each
-    client's average from the paper's start. (With f'(0) > 0 averages reach the limit slowly.)
+    client's average from its start. (With f'(0) > 0 averages reach the limit slowly.)
 
     Args:
         problem: the clients and the capacity.
@@ -92,9 +99,13 @@ def predict(
         rounds: forecast this round; None means the limit.
         controller: makes the start-up the controller's own, and the spread include its unrest; without
             one the signal is the balancing one throughout.
+        start: where averages begin; None is the paper's start, where everyone takes part in round 0.
+        averaging: how histories move; by the bit, all of them remembered, unless given.
+        exact: follow so many rounds one by one, and later ones together, which is quicker; as many as 20 million
+            client-rounds, unless given.
 
     Raises:
-        ValueError: the mechanism cannot bring the capacity, at any signal.
+        ValueError: the mechanism cannot bring the capacity, at any signal, or histories fade.
 
     Example:
         >>> from turnout import PaperCoin, paper_population
@@ -105,13 +116,16 @@ def predict(
     check_feasible(problem, mechanism)
     if rounds is not None and rounds < 10:
         raise invalid("rounds", "10 or more, or None for the limit", rounds, "forecast a longer run")
-    field = MeanField(problem, mechanism)
+    averaging = averaging or Averaging()
+    if averaging.remember is not None:
+        raise invalid("averaging.remember", "None for a forecast", averaging.remember, "simulate it instead")
+    field = MeanField(problem, mechanism, tosses=averaging.by == "bit")
     best = optimum(problem)
     if rounds is None:
         signal, average = long_run(field, best.price)
         moments, path = Moments(average, np.zeros(len(problem))), None
     else:
-        moments, path = _follow(field, rounds, best, controller)
+        moments, path = _follow(field, rounds, best, controller, start, exact or max(40, _EXACT // len(problem)))
         late = path.rounds >= rounds / 2
         signal = float(np.trapezoid(path.signal[late], path.rounds[late]) / np.ptp(path.rounds[late]))
     spread = turnout_spread(field, signal, moments, controller)
@@ -155,28 +169,33 @@ def turnout_spread(field: MeanField, signal: float, moments: Moments, controller
     return math.sqrt(noise * (1.0 + unrest))
 
 
-def _follow(field: MeanField, rounds: int, best: Optimum, controller: Controller | None) -> tuple[Moments, Path]:
+def _follow(
+    field: MeanField, rounds: int, best: Optimum, controller: Controller | None, start: Prior | None, exact: int
+) -> tuple[Moments, Path]:
     """The mean-field path: round by round at first, then in strides of the logarithm of the round."""
     clients = len(field.problem)
-    exact = min(rounds, max(40, _EXACT // clients))
-    moments = Moments(np.ones(clients), np.zeros(clients))  # the paper's start: everyone takes part in round 0
+    exact = min(rounds, exact)
     server = _Server(field, controller)
-    turnout = float(field.problem.most)
-    points = [_point(field, 0, server.deciding, turnout, moments, best)]
-    server.see(turnout)
     number = int(np.clip(_EXACT // clients, 16, _POINTS))
-    marks = set(np.unique(np.geomspace(1, rounds - 1, number).astype(int)).tolist())
-    for round in range(1, exact):
-        chance, covariance = field.expected(server.signal_for(moments), moments)
-        turnout = field.brought(chance)
-        moments = moments.after(chance, covariance, round + 1.0)
+    marks = {0, *np.unique(np.geomspace(1, rounds - 1, number).astype(int)).tolist()}
+    # The paper's start: everyone takes part in round 0, which is all the history there is.
+    moments = Moments(np.full(clients, start.average if start else 1.0), np.zeros(clients))
+    before = start.rounds if start else 0.0
+    points = []
+    for round in range(exact):
+        if round == 0 and start is None:
+            turnout = float(field.problem.most)
+        else:
+            chance, covariance = field.expected(server.signal_for(moments), moments)
+            turnout = field.brought(chance)
+            moments = field.after(moments, chance, covariance, before + round + 1.0)
         if round in marks:
             points.append(_point(field, round, server.deciding, turnout, moments, best))
         server.see(turnout)
     now, signal = float(exact), server.deciding
     while now < rounds:
         after = min(now * math.exp(_STRIDE), float(rounds))
-        moments, signal = _stride(field, moments, signal, now, after)
+        moments, signal = _stride(field, moments, signal, before + now, before + after)
         if now >= rounds / 2 or any(now - 1.0 < mark <= after - 1.0 for mark in marks):
             points.append(_point(field, after - 1.0, signal, field.problem.capacity, moments, best))
         now = after
@@ -188,7 +207,7 @@ def _stride(field: MeanField, moments: Moments, signal: float, now: float, after
 
     def drift(at: Moments, signal: float, rounds: float) -> tuple[Array, Array]:
         chance, covariance = field.expected(signal, at)
-        return chance - at.mean, 2.0 * (covariance - at.variance) + chance * (1.0 - chance) / rounds
+        return chance - at.mean, 2.0 * (covariance - at.variance) + field.toss_variance(chance) / rounds
 
     length = math.log(after / now)
     signal = field.balancing_signal(moments, signal, precision=1e-5)

@@ -52,10 +52,9 @@ class Moments:
         share = 1.0 / (1.0 + reach * reach)
         return [(share, low), (1.0 - share, high)]
 
-    def after(self, chance: Array, covariance: Array, rounds: float) -> Moments:
-        """The moments one round later, with `rounds` rounds behind the average: exact, given both arguments."""
+    def after(self, chance: Array, covariance: Array, tosses: Array, rounds: float) -> Moments:
+        """The moments one round later, with `rounds` rounds behind the average: exact, given the other arguments."""
         kept, new = 1.0 - 1.0 / rounds, 1.0 / rounds
-        tosses = chance * (1.0 - chance)
         variance = kept * kept * self.variance + 2.0 * kept * new * covariance + new * new * tosses
         return Moments(*_legal(self.mean + new * (chance - self.mean), variance))
 
@@ -75,6 +74,8 @@ class MeanField:
 
     problem: Problem
     mechanism: Mechanism
+    tosses: bool = True
+    """Whether averages move by the bit, so that tosses spread them, or by the probability."""
 
     @cached_property
     def costs(self) -> Costs:
@@ -102,6 +103,14 @@ class MeanField:
                 chance[part] += share
                 covariance[part] += share * (average - mean)
         return chance, covariance
+
+    def toss_variance(self, chance: Array) -> Array:
+        """The variance that one toss brings into what an average moves by, shape (clients,)."""
+        return chance * (1.0 - chance) if self.tosses else np.zeros(len(chance))
+
+    def after(self, moments: Moments, chance: Array, covariance: Array, rounds: float) -> Moments:
+        """The moments one round later, with `rounds` rounds behind the averages."""
+        return moments.after(chance, covariance, self.toss_variance(chance), rounds)
 
     def cost(self, moments: Moments) -> float:
         """The expected total cost of the clients' own averages."""

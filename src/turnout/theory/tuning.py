@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from turnout.algorithm.client import Prior
 from turnout.algorithm.mechanism import Mechanism
 from turnout.algorithm.server import IntegralController
 from turnout.problem.costs import Array
@@ -43,12 +44,17 @@ class Tuning:
         return IntegralController(self.gain, self.initial)
 
 
-def tune(problem: Problem, mechanism: Mechanism) -> Tuning:
+def tune(problem: Problem, mechanism: Mechanism, start: Prior | None = None) -> Tuning:
     """The stable gains of the integral controller for a population, and a good one.
 
     The turnout answers the signal with a slope S while the averages stand still, and the signal
     that decides a round is one round old. With g = gain * S the error obeys
     e(k+1) = e(k) - g e(k-1), whose roots leave the unit circle at g = 1.
+
+    Args:
+        problem: the clients and the capacity.
+        mechanism: how intent becomes a probability.
+        start: where averages begin; None is the paper's start, at 1.
 
     Raises:
         ValueError: the mechanism cannot bring the capacity.
@@ -66,12 +72,12 @@ def tune(problem: Problem, mechanism: Mechanism) -> Tuning:
     field = MeanField(problem, mechanism)
     signal, average = long_run(field, optimum(problem).price)
     largest = _bound(field, signal, _exactly(average))
-    at_start = _bound_along_the_start(field, signal)
+    at_start = _bound_along_the_start(field, signal, 1.0 if start is None else start.average)
     gain = SHARE_OF_THE_BOUND * min(largest, at_start)
     if not math.isfinite(gain):  # nobody answers the signal: any gain does
         gain = 0.01 * signal / problem.capacity
     initial = 0.1 * signal
-    settling = _settling(problem, mechanism, IntegralController(gain, initial))
+    settling = _settling(problem, mechanism, IntegralController(gain, initial), start)
     return Tuning(largest, at_start, gain, initial, settling)
 
 
@@ -84,10 +90,10 @@ def _bound(field: MeanField, signal: float, moments: Moments) -> float:
     return 1.0 / slope if slope > 0.0 else math.inf
 
 
-def _bound_along_the_start(field: MeanField, signal: float) -> float:
-    """The smallest bound on the way from everyone at 1 to the fixed point, at the balancing signal."""
+def _bound_along_the_start(field: MeanField, signal: float, first: float) -> float:
+    """The smallest bound on the way from the first averages to the fixed point, at the balancing signal."""
     bounds = []
-    average, now = np.ones(len(field.problem)), signal
+    average, now = np.full(len(field.problem), first), signal
     for _ in range(30):
         now = field.balancing_signal(_exactly(average), now, precision=1e-4)
         bounds.append(_bound(field, now, _exactly(average)))
@@ -95,10 +101,12 @@ def _bound_along_the_start(field: MeanField, signal: float) -> float:
     return min(bounds)
 
 
-def _settling(problem: Problem, mechanism: Mechanism, controller: IntegralController) -> int | None:
+def _settling(
+    problem: Problem, mechanism: Mechanism, controller: IntegralController, start: Prior | None
+) -> int | None:
     """The round from which the expected turnout stays within 2 % of the capacity."""
     for rounds in (200, 2_000, 20_000):
-        path = predict(problem, mechanism, rounds, controller).path
+        path = predict(problem, mechanism, rounds, controller, start=start).path
         assert path is not None  # a finite forecast has one
         off = np.abs(path.turnout - problem.capacity) > 0.02 * problem.capacity
         last = int(np.flatnonzero(off)[-1]) if off.any() else -1

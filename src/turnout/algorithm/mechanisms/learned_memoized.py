@@ -32,6 +32,8 @@ class LearnedMemoized(Mechanism):
     Args:
         epsilon: in total, above 0.
         start: a first guess of the price; three times off costs little, and too high less than too low.
+        levels, least: as for `Memoized`, of a channel to keep, so that the price alone is learned; left out, the
+            channel is learned too.
 
     Example:
         >>> costs = PolynomialCosts(np.linspace(2.0, 40.0, 200)[:, None], powers=(2,))
@@ -42,19 +44,28 @@ class LearnedMemoized(Mechanism):
 
     epsilon: float
     start: float = 1.0
+    levels: tuple[float, ...] = ()
+    least: tuple[float, ...] = ()
     kind = "learned-memoized"
 
     def __post_init__(self) -> None:
         check_epsilon(self.epsilon)
         if not (np.isfinite(self.start) and self.start > 0.0):
             raise invalid("start", "above 0 and finite", self.start, "give a rough guess of the price")
+        if len(self.levels):
+            checked = Memoized(self.epsilon, self.start, self.levels, self.least)
+            object.__setattr__(self, "levels", checked.levels)
+            object.__setattr__(self, "least", checked.least)
+        elif len(self.least):
+            raise invalid("least", "given with levels only", self.least, "give both, or neither")
 
     def enrol(self, costs: Costs, uniform: Array, weights: Any = 1, share: float | None = None) -> PolynomialCosts:
         """The public surrogate of each client, all joined one group after another."""
         if share is None or len(costs) < 2:
             remedy = "a client of its own takes `Memoized` with the price and channel that its server has learned"
             raise invalid("learned-memoized", "used for a whole population", f"{len(costs)} client(s)", remedy)
-        learner = Learner(self.epsilon, share, self.start)
+        given = (np.array(self.levels), np.array(self.least)) if self.levels else None
+        learner = Learner(self.epsilon, share, self.start, given)
         own = np.broadcast_to(np.asarray(weights, dtype=np.float64), (len(costs),))
         level, price = np.empty(len(costs)), np.empty(len(costs))
         for group in groups(len(costs)):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from typing import Any, Self
 
 import numpy as np
@@ -15,6 +15,7 @@ from turnout.errors import invalid
 from turnout.problem.costs import Array, Clients, Costs, PolynomialCosts
 
 _CHUNK = 1 << 14  # clients looked at together
+_DOWN = Context(prec=80, rounding=ROUND_FLOOR)  # of our own: a caller's decimal context must not round a bound up
 
 STIFF = 0.25
 """How much of a surrogate's slope at its level comes from a sixth power: a client whose level was released at too
@@ -86,13 +87,13 @@ class Memoized(Mechanism):
         if not (np.isfinite(self.price) and self.price > 0.0):
             raise invalid("price", "above 0 and finite", self.price, "give where the signal is expected to settle")
         levels = tuple(float(level) for level in self.levels) or usual_levels(self.epsilon)
-        if not 2 <= len(set(levels)) == len(levels) <= 64 or not 0.0 < min(levels) <= max(levels) <= 1.0:
+        if not 2 <= len(set(levels)) == len(levels) <= 64 or not all(0.0 < level <= 1.0 for level in levels):
             raise invalid(
                 "levels", "2 to 64 different averages in (0, 1]", self.levels, "leave them out for the usual ones"
             )
         same = 1.0 / (float(growth(self.epsilon)) + len(levels) - 1)
         least = tuple(float(chance) for chance in self.least) or (same,) * len(levels)
-        if len(least) != len(levels) or min(least) <= 0.0:
+        if len(least) != len(levels) or not all(0.0 < chance <= 1.0 for chance in least):
             raise invalid("least", f"{len(levels)} probabilities above 0, one a level", self.least, "leave them out")
         order = np.argsort(levels)
         object.__setattr__(self, "levels", tuple(levels[i] for i in order))
@@ -108,8 +109,8 @@ class Memoized(Mechanism):
         most <= e^epsilon least holds exactly, which is the promise.
         """
         factor = growth(self.epsilon)
-        least = [int((Decimal(chance) * WORDS).to_integral_value(ROUND_CEILING)) for chance in self.least]
-        most = [min(WORDS, int((factor * words).to_integral_value(ROUND_FLOOR))) for words in least]
+        least = [int(_DOWN.multiply(Decimal(chance), WORDS).to_integral_value(ROUND_CEILING)) for chance in self.least]
+        most = [min(WORDS, int(_DOWN.multiply(factor, words).to_integral_value(ROUND_FLOOR))) for words in least]
         return np.array(least, np.int64), np.array(most, np.int64)
 
     def enrol(self, costs: Costs, uniform: Array, weights: Any = 1, share: float | None = None) -> PolynomialCosts:

@@ -1,0 +1,221 @@
+"""The numbers of a benchmark as tables, for the terminal, the page and the documentation alike."""
+
+from dataclasses import dataclass
+from numbers import Real
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A table and what it shows; without rows, the caption says why."""
+
+    title: str
+    caption: str
+    header: list[str]
+    rows: list[list[str]]
+
+
+def tables(found):
+    """All tables, in the order to show them."""
+    return [
+        rates(found),
+        limit(found),
+        bandwidth(found),
+        growth(found),
+        starts(found),
+        flower(found),
+        cluster(found),
+        *gpu(found["gpu"]),
+        hardware(found),
+    ]
+
+
+def rates(found):
+    """Client-rounds a second of all, by size."""
+    sizes = sorted({row["clients"] for row in found["rates"]})
+    by = {(row["contender"], row["clients"]): row for row in found["rates"]}
+    header = ["Contender"]
+    for clients in sizes:
+        header += [f"{clients:,} clients", "× NumPy"]
+    rows = []
+    for name in names(found):
+        cells = [name]
+        for clients in sizes:
+            row = by.get((name, clients))
+            cells += (
+                [scientific(row["client_rounds_per_second"]), f"{row['times_plain_numpy']:.2f}"] if row else ["–"] * 2
+            )
+        rows.append(cells)
+    caption = (
+        f"Client-rounds a second, and how many times plain NumPy in the same turn (medians over {found['turns']} "
+        f"turn{'' if found['turns'] == 1 else 's'}). The engines and the C kernel gave the identical trajectory, bit "
+        "for bit, checked in this run."
+    )
+    return Shown("Rates", caption, header, rows)
+
+
+def names(found):
+    """All contenders, the ones with more threads after those with one."""
+    largest = max(row["clients"] for row in found["rates"])
+    order = [row["contender"] for row in found["rates"] if row["clients"] == largest]
+    return list(dict.fromkeys([row["contender"] for row in found["rates"] if row["contender"] not in order] + order))
+
+
+def limit(found):
+    """Numba against the C kernel with as many threads."""
+    by = {(row["contender"], row["clients"]): row for row in found["rates"]}
+    rows = [
+        [
+            f"{row['clients']:,}",
+            str(row["threads"]),
+            f"{row['nanoseconds']:.3f}",
+            f"{by[row['contender'].replace('turnout numba', 'C kernel'), row['clients']]['nanoseconds']:.3f}",
+            f"{row['times_c_kernel_seconds']:.2f}",
+        ]
+        for row in found["rates"]
+        if row["times_c_kernel_seconds"] is not None
+    ]
+    caption = (
+        "Nanoseconds a client and round, and how many times as long Numba takes as C in the same turn. The C kernel "
+        "has the same coins, arithmetic and threads; its vector instructions are written by hand."
+        if rows
+        else "There is no C compiler here."
+    )
+    return Shown(
+        "Against the practical limit", caption, ["Clients", "Threads", "Numba, ns", "C, ns", "Numba / C"], rows
+    )
+
+
+def bandwidth(found):
+    """Bytes moved against a plain copy."""
+    rows = [
+        [
+            row["contender"],
+            f"{row['bytes_per_second'] / 1e9:.1f}",
+            f"{row['copy_bytes_per_second'] / 1e9:.1f}" if row["copy_bytes_per_second"] else "–",
+            f"{100 * row['share']:.0f} %" if row["share"] else "–",
+        ]
+        for row in found["bandwidth"]
+    ]
+    clients = found["bandwidth"][0]["clients"] if found["bandwidth"] else 0
+    caption = (
+        f"Histories and coefficients moved at {clients:,} clients (20 bytes a client and round: two rounds a pass), "
+        "against a plain copy by as many threads. Near all of it, memory is the limit; well below, the arithmetic."
+    )
+    return Shown("Bytes and bandwidth", caption, ["Contender", "GB/s moved", "GB/s of a copy", "Share"], rows)
+
+
+def growth(found):
+    """Time a client and round, as both grow."""
+    columns = {name: [*grown["by_clients"], *grown["by_rounds"]] for name, grown in found["growth"].items()}
+    header = ["Clients", "Rounds"]
+    for name in columns:
+        header += [f"{name}, ns", "× linear"]
+    starts = {name: (grown["by_clients"][0], grown["by_rounds"][0]) for name, grown in found["growth"].items()}
+    rows = []
+    for number, one in enumerate(next(iter(columns.values()))):
+        cells = [f"{one['clients']:,}", f"{one['rounds']:,}"]
+        for name, column in columns.items():
+            first = starts[name][number >= len(found["growth"][name]["by_clients"])]
+            each = column[number]["nanoseconds"]
+            cells += [f"{each:.3f}", f"{each / first['nanoseconds']:.2f}"]
+        rows.append(cells)
+    caption = (
+        "Nanoseconds a client and round, first with more clients, then with more rounds. Times linear: the time, over "
+        "that of the first such line grown in proportion."
+    )
+    return Shown("Growth", caption, header, rows)
+
+
+def starts(found):
+    """Seconds until the first round, of whole runs, and memory."""
+    both = found["start_up"] | found["whole_runs"]
+    rows = [[name, f"{value:.2f}" if value is not None else "–"] for name, value in both.items()]
+    caption = "Seconds: whole commands from a shell (the best of some), and whole calls."
+    if found["bytes_a_client"] is not None:
+        caption += (
+            f" Memory beyond the coefficients at ten million clients: {found['bytes_a_client']:.0f} bytes a client."
+        )
+    return Shown("Starting, compiling, whole runs", caption, ["What", "Seconds"], rows)
+
+
+def flower(found):
+    """Flower's engine, a client and round."""
+    each = found["flower"].get("milliseconds_per_client_and_round")
+    header = ["Engine", "ms a client and round"]
+    if each is None:
+        return Shown("Beside Flower", left_out(found["flower"]), header, [])
+    ours = min(row["nanoseconds"] for row in found["rates"] if row["contender"].startswith("turnout"))
+    rows = [
+        ["Flower's simulation engine (Ray), an empty client", f"{each['ray']:.3g}"],
+        ["turnout's in-process Grid, the same Flower app", f"{each['in-process']:.3g}"],
+        ["turnout simulate, the decision alone", f"{ours / 1e6:.2g}"],
+    ]
+    caption = (
+        f"Milliseconds a client and round, {found['flower']['nodes']} clients, {found['flower']['rounds']} rounds. "
+        "Flower carries a model and a message to every client, which training needs and a study of participation does "
+        "not."
+    )
+    return Shown("Beside Flower", caption, header, rows)
+
+
+def cluster(found):
+    """What Ray adds to a pass."""
+    return Shown("On a cluster", *_facts(found["ray"], "What a pass over Ray actors costs beyond the work itself."))
+
+
+def gpu(found):
+    """Whatever the GPU benchmark wrote: facts, and a table for each list of rows."""
+    if "left out" in found:
+        return [Shown("On a GPU", left_out(found), ["What", "Value"], [])]
+    plain = {name: value for name, value in found.items() if not isinstance(value, list)}
+    title = f"On a GPU ({found['device']})" if "device" in found else "On a GPU"
+    shown = [Shown(title, *_facts(plain, "Measured there by benchmarks/gpu.py."))]
+    for name, rows in found.items():
+        if isinstance(rows, list) and rows and all(isinstance(row, dict) for row in rows):
+            header = list(dict.fromkeys(key for row in rows for key in row))
+            body = [[_value(row.get(key, "–")) for key in header] for row in rows]
+            shown.append(Shown(f"{title}: {name}", "One row a run.", [key.replace("_", " ") for key in header], body))
+    return shown
+
+
+def hardware(found):
+    """What it ran on."""
+    rows = [[name, str(value)] for name, value in found["machine"].items()]
+    return Shown("The machine", f"What this ran on, {found['date']}.", ["What", "Which"], rows)
+
+
+def left_out(found):
+    return f"Left out: {found.get('left out', 'no result')}."
+
+
+def _facts(found, caption):
+    header = ["What", "Value"]
+    if "left out" in found:
+        return left_out(found), header, []
+    return caption, header, [[name.replace("_", " "), _value(value)] for name, value in _flat(found)]
+
+
+def _flat(found, before=""):
+    """Nested tables as one, names joined."""
+    for name, value in found.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{before}{name}: ")
+        else:
+            yield f"{before}{name}", value
+
+
+def _value(value):
+    """A number, a yes or no, or text, for people."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if not isinstance(value, Real):
+        return "–" if value is None else str(value)
+    if isinstance(value, int):
+        return f"{value:,}"
+    return scientific(value) if abs(value) >= 1e6 else f"{value:.4g}"
+
+
+def scientific(value):
+    """1.23e9, without the plus and zeros."""
+    digits, power = f"{value:.2e}".split("e")
+    return f"{digits}e{int(power)}"

@@ -1,0 +1,1 @@
+"""Digits, learned by clients that choose for themselves when to take part."""

@@ -1,0 +1,144 @@
+"""`turnout frontier`: total epsilon against cost gap for every mechanism, and what no mechanism can have."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from turnout.cli import choices
+from turnout.errors import Interrupted, invalid
+
+if TYPE_CHECKING:
+    from turnout.plan.frontier import Frontier
+    from turnout.problem.problem import Problem
+
+_BOTH = "both"
+
+
+def frontier(
+    settings: choices.Settings = None,
+    population: choices.PopulationChoice = None,
+    clients: choices.Clients = None,
+    population_seed: choices.PopulationSeed = None,
+    capacity: choices.Capacity = None,
+    rounds: Annotated[int | None, typer.Option(help="Totals are over so many rounds.", show_default="10000")] = None,
+    delta: Annotated[float, typer.Option(help="The chance that totals leave over.")] = 1e-6,
+    adversary: Annotated[str, typer.Option(help="server (sees every report), sum (sees totals), or both.")] = _BOTH,
+    honest: Annotated[
+        int | None,
+        typer.Option(help="For sum: how many others certainly follow the protocol.", show_default="all others"),
+    ] = None,
+    check: Annotated[int, typer.Option(help="Simulate every point with so many seeds.")] = 0,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Write a page with the plots to this .html file.")
+    ] = None,
+    as_json: choices.AsJson = False,
+) -> None:
+    """Show what each mechanism costs at each total epsilon, and what no mechanism can do. Ctrl-C keeps what is done.
+
+    [bold]Example:[/bold] turnout frontier --rounds 10000 --adversary both -o frontier.html
+    """
+    from turnout.plan.wish import ADVERSARIES
+    from turnout.report.page import plotly_source
+    from turnout.simulation.output import check_writable
+
+    if output is not None:
+        check_writable(output)
+        plotly_source()  # says what to install, before any work is done
+    if adversary not in (*ADVERSARIES, _BOTH):
+        raise invalid("--adversary", "server, sum or both", repr(adversary), "who is to learn nothing?")
+    if honest is not None and adversary == "server":
+        raise invalid(
+            "--honest", "given with --adversary sum or both", honest, "a server that sees all needs no others"
+        )
+    problem, planned = _problem(settings, (population, clients, population_seed, capacity), rounds)
+    asked = ADVERSARIES if adversary == _BOTH else (adversary,)
+    wishes = [{"adversary": one, "honest": honest if one == "sum" else None} for one in asked]
+    found, stopped = _work(
+        problem, [{"rounds": planned, "delta": delta, "check": check} | one for one in wishes], as_json
+    )
+    _say([one.facts() for one in found], output, as_json, stopped)
+    if stopped:
+        raise typer.Exit(130)
+
+
+def _problem(settings: Path | None, options: tuple[Any, ...], rounds: int | None) -> tuple[Problem, int]:
+    """(the clients and the capacity, the rounds), from a file of `turnout simulate`, options, or both."""
+    from turnout.problem.population import population_from_table
+    from turnout.settings import Table, read_toml
+    from turnout.simulation.run_settings import RUN_KEYS
+
+    values = read_toml(settings) if settings else {}
+    choices.choose_population(values, *options)
+    table = Table({name: value for name, value in values.items() if name not in RUN_KEYS})
+    problem = population_from_table(table.table("population")).problem(table.number("capacity"))
+    table.finish()
+    return problem, rounds if rounds is not None else Table(values).whole("rounds", 10_000)
+
+
+def _work(problem: Problem, wishes: list[dict[str, Any]], quiet: bool) -> tuple[list[Frontier], bool]:
+    """One frontier after the other, with what is being done; what is done when Ctrl-C comes, and whether it came."""
+    from rich.console import Console
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    from turnout.plan.frontier import growing
+
+    done: list[Frontier] = []
+    console = Console(stderr=True)
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True, disable=quiet or not console.is_terminal) as bar:
+        task = bar.add_task("starting", total=None)
+        try:
+            for wish in wishes:
+                before = f"against {wish['adversary']}: "
+                parts = growing(
+                    problem, **wish, progress=lambda next_, said=before: bar.update(task, description=said + next_)
+                )
+                for number, found in enumerate(parts):
+                    done[len(done) - (number > 0) :] = [found]
+        except (KeyboardInterrupt, Interrupted):
+            return done, True
+    return done, False
+
+
+def _say(found: list[dict[str, Any]], output: Path | None, as_json: bool, stopped: bool) -> None:
+    from rich.console import Console
+
+    from turnout.report.frontier_report import AGAINST, frontier_page, notes
+
+    if output is not None and found:
+        frontier_page(found).save(output)
+    if as_json:
+        saved = None if output is None else str(output)
+        typer.echo(json.dumps({"frontiers": found, "output": saved, "interrupted": stopped}))
+        return
+    console = Console(highlight=False)
+    for facts in found:
+        others = "" if facts["honest"] is None else f", {facts['honest']:,} honest others"
+        typer.echo(f"{AGAINST[facts['adversary']]}{others}")
+        typer.echo(f"cost gap by total epsilon over {facts['rounds']:,} rounds at delta {facts['delta']:.3g}")
+        console.print(_table(facts))
+        for note in notes(facts):
+            typer.echo(f"  {note}")
+    if stopped:
+        typer.echo("interrupted: only what was done by then")
+    if output is not None and found:
+        typer.echo(f"saved {output}")
+
+
+def _table(facts: dict[str, Any]) -> Any:
+    """The table for a terminal."""
+    from rich.table import Table
+
+    from turnout.report.frontier_report import frontier_rows
+
+    header, rows = frontier_rows(facts)
+    table = Table()
+    for name in header:
+        table.add_column(name, justify="right")
+    for row in rows:
+        table.add_row(*row)
+    return table

@@ -1,0 +1,181 @@
+"""`turnout plan`: from a wish to settings."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from turnout.cli import choices
+from turnout.errors import invalid
+
+if TYPE_CHECKING:
+    from turnout.plan.plan import Plan
+
+
+def plan(
+    settings: choices.Settings = None,
+    population: choices.PopulationChoice = None,
+    clients: choices.Clients = None,
+    population_seed: choices.PopulationSeed = None,
+    capacity: choices.Capacity = None,
+    rounds: Annotated[int, typer.Option(help="How many rounds it will run.")] = 1000,
+    budget: Annotated[
+        float | None, typer.Option(help="The most total epsilon over all rounds.", show_default=False)
+    ] = None,
+    gap: Annotated[
+        float | None, typer.Option(help="The most cost above the optimum, in percent.", show_default=False)
+    ] = None,
+    delta: Annotated[float, typer.Option(help="The chance that the account leaves over.")] = 1e-6,
+    adversary: Annotated[str, typer.Option(help="server (sees every report) or sum (sees totals only).")] = "server",
+    honest: Annotated[
+        int | None, typer.Option(help="Against sum: so many others are honest.", show_default="all")
+    ] = None,
+    guessed: Annotated[bool, typer.Option("--guessed", help="The costs are only a guess.")] = False,
+    at_least: Annotated[
+        float | None, typer.Option(help="Tell the chance that so many come.", show_default=False)
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Write a TOML file that simulate takes.", show_default=False)
+    ] = None,
+    as_json: choices.AsJson = False,
+) -> None:
+    """Choose a mechanism, its parameters and a server for a privacy budget, an acceptable cost gap, or both.
+
+    [bold]Example:[/bold] turnout plan --budget 6 --rounds 10000 -o plan.toml
+    """
+    from turnout.plan.plan import plan as make
+    from turnout.plan.wish import Wish
+    from turnout.problem.population import population_from_table
+    from turnout.settings import Table, read_toml
+    from turnout.simulation.output import check_writable
+
+    if output is not None:
+        if output.suffix != ".toml":
+            raise invalid("--output", "a .toml file", f"{str(output)!r}", "give it that ending")
+        check_writable(output)
+    values = read_toml(settings) if settings else {}
+    choices.choose_population(values, population, clients, population_seed, capacity)
+    problem = population_from_table(Table(values["population"], "population")).problem(float(values["capacity"]))
+    wish = Wish(problem, rounds, budget, None if gap is None else gap / 100.0, delta, adversary, honest, guessed)
+    found = make(wish)
+    facts = summary(found, at_least)
+    if output is not None:
+        _write(output, {"population": values["population"]} | found.settings(), facts)
+    if as_json:
+        typer.echo(json.dumps(facts))
+        return
+    _print(found, facts, output)
+
+
+def summary(found: Plan, at_least: float | None = None) -> dict[str, Any]:
+    """A plan as plain numbers and words."""
+    wish, outlook = found.wish, found.outlook
+    low, high = outlook.band
+    facts: dict[str, Any] = {
+        "clients": len(wish.problem),
+        "capacity": wish.problem.capacity,
+        "rounds": wish.rounds,
+        "mechanism": found.mechanism.settings(),
+        "controller": outlook.controller.settings(),
+        "start": {"average": found.start.average, "rounds": found.start.rounds},
+        "averaging": {"by": wish.averaging.by},
+        "total_epsilon": found.account.epsilon,
+        "delta": found.account.delta,
+        "against": found.account.against,
+        "account": repr(found.account),
+        "cost_gap_percent": 100.0 * outlook.gap,
+        "cost_gap_band_percent": [100.0 * low, 100.0 * high],
+        "turnout_spread": outlook.forecast.spread,
+        "signal": outlook.forecast.signal,
+        "settling_rounds": outlook.settling_rounds,
+        "others": [_other(offer) for offer in found.others],
+    }
+    if at_least is not None:
+        facts |= {
+            "at_least": at_least,
+            "chance_of_at_least": outlook.chance_of_at_least(at_least, wish.problem.capacity),
+        }
+    return facts
+
+
+def _other(offer: Any) -> dict[str, Any]:
+    known = offer.mechanism is not None
+    return {
+        "mechanism": offer.mechanism.settings() if known else {"kind": offer.kind},
+        "total_epsilon": offer.account.epsilon if known else None,
+        "cost_gap_percent": 100.0 * offer.gap if known else None,
+        "why_not": offer.against_it,
+    }
+
+
+def _print(found: Plan, facts: dict[str, Any], output: Path | None) -> None:
+    outlook, (low, high) = found.outlook, facts["cost_gap_band_percent"]
+    settled = "" if outlook.settling_rounds is None else f", settled after {outlook.settling_rounds} rounds"
+    typer.echo(
+        f"for         {facts['clients']:,} clients, capacity {facts['capacity']:,.10g}, {facts['rounds']:,} rounds"
+    )
+    typer.echo(f"mechanism   {_described(facts['mechanism'])}")
+    typer.echo(f"privacy     {facts['account']}")
+    server = outlook.controller
+    typer.echo(f"controller  integral gain={server.gain:.4g} initial={server.initial:.4g}{settled}")
+    typer.echo(f"start       a public average of {found.start.average:.3g}, worth {found.start.rounds:g} rounds")
+    typer.echo(
+        f"cost        {facts['cost_gap_percent']:.2f} % above the optimum (95 of 100 runs: {low:.2f} to {high:.2f} %)"
+    )
+    typer.echo(f"turnout     {facts['capacity']:,.10g} ± {facts['turnout_spread']:,.1f}")
+    if "at_least" in facts:
+        often = 100 * facts["chance_of_at_least"]
+        typer.echo(f"            at least {facts['at_least']:g} come in {often:.1f} % of the rounds")
+    typer.echo("why not")
+    for other in facts["others"]:
+        typer.echo(f"  {other['mechanism']['kind']:<20}{other['why_not']}")
+    if output is not None:
+        typer.echo(f"saved {output}: turnout simulate {output}")
+
+
+def _described(mechanism: dict[str, Any]) -> str:
+    """A mechanism in one line: numbers to four digits, lists by their length."""
+    parts = [
+        f"{len(value)} {name}" if isinstance(value, (list, tuple)) else f"{name}={value:.4g}"
+        for name, value in mechanism.items()
+        if name != "kind" and name != "least"
+    ]
+    return " ".join([mechanism["kind"], *parts])
+
+
+def _write(path: Path, settings: dict[str, Any], facts: dict[str, Any]) -> None:
+    """The settings as TOML, with what to expect as a comment."""
+    from turnout.simulation.output import whole_file
+
+    lines = [f"# {facts['account']}", f"# expected: {facts['cost_gap_percent']:.2f} % above the optimum"]
+    tables = {name: value for name, value in settings.items() if isinstance(value, dict)}
+    lines += [f"{name} = {_toml(value)}" for name, value in settings.items() if name not in tables]
+    for name, table in tables.items():
+        lines += _table(name, table)
+    with whole_file(path) as file:
+        file.write(("\n".join(lines) + "\n").encode())
+
+
+def _table(name: str, table: dict[str, Any]) -> list[str]:
+    """A table and those within it; a list of tables (groups of clients) becomes an array of tables."""
+    lines = ["", f"[{name}]"]
+    lines += [f"{key} = {_toml(value)}" for key, value in table.items() if not _is_tables(value) and value is not None]
+    for key, value in table.items():
+        for group in value if _is_tables(value) else ():
+            lines += ["", f"[[{name}.{key}]]", *(f"{inner} = {_toml(item)}" for inner, item in group.items())]
+    return lines
+
+
+def _is_tables(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and isinstance(value[0], dict)
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f"{key} = {_toml(item)}" for key, item in value.items()) + " }"
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(_toml(item) for item in value)}]"
+    return json.dumps(value) if isinstance(value, (str, bool, int)) else repr(float(value))

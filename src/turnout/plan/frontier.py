@@ -1,0 +1,292 @@
+"""`frontier`: what each mechanism costs at each total epsilon, and what no mechanism can have.
+
+The axis is the *total* epsilon over the stated rounds, at the stated delta, against the stated adversary. An epsilon
+per report means little by itself: what it adds up to depends on all three.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from turnout.algorithm.mechanism import Mechanism, Public
+from turnout.algorithm.mechanisms.clamp import Clamp
+from turnout.algorithm.mechanisms.classical import Classical
+from turnout.algorithm.mechanisms.learned_memoized import LearnedMemoized
+from turnout.algorithm.mechanisms.memoized import Memoized
+from turnout.algorithm.mechanisms.paper_coin import PaperCoin
+from turnout.algorithm.server import IntegralController
+from turnout.errors import invalid
+from turnout.plan.offers import LARGEST, Maker, largest_within, makers
+from turnout.plan.wish import Wish
+from turnout.privacy.floor import floor
+from turnout.problem.optimum import optimum
+from turnout.problem.problem import Problem
+from turnout.theory.fixed_point import predict
+from turnout.theory.tuning import tune
+
+TOTALS = (1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 10.0, 12.0)
+"""Total epsilons that mean something: e^12 is odds of 160,000 to 1."""
+
+BEYOND = (20.0, 50.0, 100.0, 200.0, 500.0, 1000.0, 2000.0, 5000.0, 10_000.0)
+"""Totals that protect nobody: they show where mechanisms that report every round would become useful."""
+
+_CLOSE = 0.0005  # of the optimum: a curve that came so close goes no further
+_BETAS = (3.5, 1.0)  # of the paper's coin
+
+_NO_FLOOR = (
+    "no floor is known against one that sees only the sum: the argument needs an observer of each client's reports"
+)
+
+Progress = Callable[[str], None]
+"""Told what comes next."""
+
+
+@dataclass(frozen=True)
+class Point:
+    """One mechanism at one total.
+
+    Attributes:
+        total_epsilon: what its account comes to over all rounds; at most the total that was asked for.
+        asked: that total.
+        epsilon: its parameter that fits, per report or (where a level is released once) per release.
+        gap: its expected cost above the optimum, in parts of it.
+        measured: the gap of simulated runs, one a seed, where they were asked for.
+    """
+
+    total_epsilon: float
+    asked: float
+    epsilon: float
+    gap: float
+    measured: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One mechanism at every total where it can work.
+
+    Attributes:
+        name: of the mechanism.
+        per: what its own epsilon is for: "report" or "release".
+        points: by rising total.
+        missing: why it is not there at some totals, or at all; empty if it is.
+    """
+
+    name: str
+    per: str
+    points: tuple[Point, ...] = ()
+    missing: str = ""
+
+
+@dataclass(frozen=True)
+class FloorPoint:
+    """At a total epsilon: no mechanism's `gap` is smaller; a channel `reached` this one. The truth lies between."""
+
+    total_epsilon: float
+    gap: float
+    reached: float
+
+
+@dataclass(frozen=True)
+class Frontier:
+    """All mechanisms against one adversary.
+
+    Attributes:
+        adversary: "server" (sees every report) or "sum" (sees only each round's total).
+        rounds, delta: what totals are over, and at.
+        honest: honest others that hide a client in the sum; None where every report is seen.
+        clients, capacity: of the problem.
+        random_gap: the gap of a server that picks clients at random.
+        floors: what no mechanism can be below, for the totals that mean something; none against "sum".
+        no_floor: why there are none.
+        curves: the mechanisms.
+        promises_nothing: (name, gap) of mechanisms without any total; a gap of None: cannot meet the capacity.
+    """
+
+    adversary: str
+    rounds: int
+    delta: float
+    honest: int | None
+    clients: int
+    capacity: float
+    random_gap: float
+    floors: tuple[FloorPoint, ...] = ()
+    no_floor: str = ""
+    curves: tuple[Curve, ...] = ()
+    promises_nothing: tuple[tuple[str, float | None], ...] = field(default=())
+
+    def facts(self) -> dict[str, Any]:
+        """Everything as plain data, for JSON and for `turnout.report.frontier_report`."""
+        return asdict(self)
+
+
+def frontier(
+    problem: Problem,
+    rounds: int,
+    delta: float = 1e-6,
+    adversary: str = "server",
+    honest: int | None = None,
+    totals: Sequence[float] = TOTALS,
+    beyond: Sequence[float] = BEYOND,
+    check: int = 0,
+) -> Frontier:
+    """Total epsilon against cost gap, for every mechanism, with the floor below.
+
+    Args:
+        problem: the clients and the capacity.
+        rounds: one report of each client a round.
+        delta: the chance left over by the totals, above 0.
+        adversary: "server" (sees every report) or "sum" (sees only each round's total).
+        honest: for "sum", how many others certainly follow the protocol; all others, unless given.
+        totals: total epsilons to answer for, rising; the floor is computed for these.
+        beyond: more of them, for mechanisms whose totals are large.
+        check: simulate each point with so many seeds.
+
+    Raises:
+        ValueError: an argument is out of range.
+
+    Example:
+        >>> from turnout import paper_population
+        >>> found = frontier(paper_population().problem(600), 100, adversary="sum", totals=[2.0], beyond=[])
+        >>> {curve.name: round(100 * curve.points[0].gap) for curve in found.curves}
+        {'clamp': 13, 'randomized-response': 23, 'memoized': 60, 'learned-memoized': 60}
+    """
+    *_, last = growing(problem, rounds, delta, adversary, honest, totals, beyond, check)
+    return last
+
+
+def growing(
+    problem: Problem,
+    rounds: int,
+    delta: float = 1e-6,
+    adversary: str = "server",
+    honest: int | None = None,
+    totals: Sequence[float] = TOTALS,
+    beyond: Sequence[float] = BEYOND,
+    check: int = 0,
+    progress: Progress | None = None,
+) -> Iterator[Frontier]:
+    """The same, one part after the other, so that what is done can be kept; `progress` hears what comes next."""
+    every = [*totals, *beyond]
+    if not totals or not all(0.0 < a < b for a, b in zip([0.5 * every[0], *every], every, strict=False)):
+        raise invalid("totals", "above 0 and rising", every, "give total epsilons such as 1, 2, 4, 8")
+    if check < 0:
+        raise invalid("check", "0 seeds or more", check, "give 0 to simulate nothing")
+    wish = Wish(problem, rounds, budget=float(totals[-1]), delta=delta, adversary=adversary, honest=honest)
+    tell = progress or (lambda _: None)
+    best = optimum(problem).cost
+    random_gap = problem.cost(np.full(len(problem), wish.share)) / best - 1.0
+    found = Frontier(adversary, rounds, delta, wish.honest_others, len(problem), problem.capacity, random_gap)
+    found = replace(found, promises_nothing=_without_promise(problem))
+    yield found
+    if adversary == "server":
+        for total in totals:
+            tell(f"floor at total epsilon {total:g}")
+            found = _with_floor(found, problem, total)
+            yield found
+    else:
+        found = replace(found, no_floor=_NO_FLOOR)
+    known: dict[Any, float | None] = {}
+    for maker in makers(wish):
+        for curve in _grow(maker, every, known, check, tell):
+            yield replace(found, curves=(*found.curves, curve))
+        found = replace(found, curves=(*found.curves, curve))
+    yield found
+
+
+def _with_floor(found: Frontier, problem: Problem, total: float) -> Frontier:
+    if found.no_floor:
+        return found
+    try:
+        lowest = floor(problem, total)
+    except ValueError as error:  # weights of too many sizes
+        return replace(found, no_floor=str(error))
+    return replace(found, floors=(*found.floors, FloorPoint(total, lowest.gap, lowest.reached)))
+
+
+def _grow(
+    maker: Maker, totals: Sequence[float], known: dict[Any, float | None], check: int, tell: Progress
+) -> Iterator[Curve]:
+    """One mechanism's curve, point by point."""
+    curve = Curve(_name(maker), "release" if _releases_once(maker) else "report")
+    yield curve
+    for total in totals:
+        tell(f"{curve.name} at total epsilon {total:g}")
+        try:
+            point = _point(maker, total, known)
+        except ValueError as error:  # it does not exist for these clients
+            yield replace(curve, missing=str(error))
+            return
+        if isinstance(point, str):
+            curve = replace(curve, missing=f"up to total epsilon {total:g}: {point}")
+        else:
+            runs = tuple(measured_gap(maker, point.epsilon, seed) for seed in range(check))
+            curve = replace(curve, points=(*curve.points, replace(point, measured=runs)))
+            yield curve
+            if point.gap < _CLOSE or point.epsilon >= 0.99 * LARGEST:
+                return
+    yield curve
+
+
+def _releases_once(maker: Maker) -> bool:
+    return maker.kind in (Memoized.kind, LearnedMemoized.kind)
+
+
+def _name(maker: Maker) -> str:
+    if maker.kind != Clamp.kind:
+        return maker.kind
+    made = maker.make(1.0)
+    assert isinstance(made, Clamp)  # of that kind
+    return maker.kind if made.center == 0.5 else f"{maker.kind} around {made.center:.3g}"
+
+
+def _point(maker: Maker, total: float, known: dict[Any, float | None]) -> Point | str:
+    """The mechanism at the largest epsilon within a total; or why there is none."""
+    box = maker.make(1.0).box(Public(average=np.float64(0.5)))
+    key = (_releases_once(maker), *map(float, box), total)  # equal boxes have equal accounts, which take the longest
+    if key not in known:
+        known[key] = largest_within(maker, total)
+    epsilon = known[key]
+    if epsilon is None:
+        return "its smallest epsilon per report gives away more"
+    if not maker.is_feasible(epsilon):
+        return "within the total, its coin alone misses the capacity"
+    return Point(maker.account(epsilon).epsilon, total, epsilon, maker.gap(epsilon))
+
+
+def measured_gap(maker: Maker, epsilon: float, seed: int) -> float:
+    """The cost gap of one simulated run of a mechanism, at the planned rounds, with a server tuned for it."""
+    from turnout.simulation.keep import Keep
+    from turnout.simulation.simulate import simulate
+
+    wish, made = maker.wish, maker.make(epsilon)
+    tuned = tune(wish.problem, made, maker.start)
+    server = IntegralController(tuned.gain, 10.0 * tuned.initial)
+    run = simulate(
+        wish.problem,
+        made,
+        server,
+        wish.rounds,
+        seed=seed,
+        start=maker.start,
+        averaging=wish.averaging,
+        keep=Keep(every=wish.rounds),
+    )
+    assert run.cost is not None  # kept at the end
+    return float(run.cost[-1]) / optimum(wish.problem).cost - 1.0
+
+
+def _without_promise(problem: Problem) -> tuple[tuple[str, float | None], ...]:
+    """The paper's mechanisms, which have no total at all."""
+    named: list[tuple[str, Mechanism]] = [(f"paper coin, β = {beta:g}", PaperCoin(beta)) for beta in _BETAS]
+    return tuple((name, _limit(problem, made)) for name, made in [*named, ("classical", Classical())])
+
+
+def _limit(problem: Problem, mechanism: Mechanism) -> float | None:
+    try:
+        return max(0.0, predict(problem, mechanism).gap)
+    except ValueError:  # the coin alone brings more than the capacity
+        return None

@@ -1,0 +1,174 @@
+"""`plan`: from a wish to a mechanism with its parameters, its server, and what to expect of it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+from turnout.algorithm.client import Prior
+from turnout.algorithm.mechanism import Mechanism
+from turnout.algorithm.mechanisms.learned_memoized import LearnedMemoized
+from turnout.algorithm.mechanisms.memoized import Memoized
+from turnout.errors import TurnoutError
+from turnout.plan.offers import LARGEST, Maker, Offer, largest_within, makers, smallest_within
+from turnout.plan.outlook import Outlook, outlook
+from turnout.plan.wish import Wish
+from turnout.privacy.accounting import Account, shown
+
+
+class Impossible(TurnoutError):
+    """No mechanism can grant the wish; the message names the nearest possible one."""
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """What to run, and what to expect.
+
+    Attributes:
+        wish: what it answers.
+        mechanism: the one to use.
+        start: the public prior that clients begin with.
+        account: what it gives away over all rounds, and against whom.
+        outlook: the expected gap with its band, the turnout's spread, and the server.
+        others: what the other mechanisms offered, best first, each with what speaks against it.
+    """
+
+    wish: Wish
+    mechanism: Mechanism
+    start: Prior
+    account: Account
+    outlook: Outlook
+    others: tuple[Offer, ...]
+
+    def settings(self) -> dict[str, Any]:
+        """All but the population, as `turnout simulate` takes it from a TOML file."""
+        controller = self.outlook.controller
+        averaging = {"averaging": {"by": "probability"}} if self.wish.adversary == "sum" else {}
+        return {
+            "rounds": self.wish.rounds,
+            "capacity": self.wish.problem.capacity,
+            "mechanism": self.mechanism.settings(),
+            "controller": {"kind": "integral", "gain": controller.gain, "initial": controller.initial},
+            "start": {"average": self.start.average, "rounds": self.start.rounds},
+            **averaging,
+        }
+
+
+def plan(wish: Wish) -> Plan:
+    """Choose the mechanism that grants a wish: the smallest gap within a budget, or the smallest total within a gap.
+
+    Raises:
+        Impossible: no mechanism can; the message names the nearest wish that can be granted.
+
+    Example:
+        >>> from turnout import paper_population
+        >>> found = plan(Wish(paper_population().problem(600), rounds=500, budget=3.0, adversary="sum"))
+        >>> found.mechanism.kind, found.account.epsilon <= 3.0
+        ('clamp', True)
+    """
+    maker, chosen, others = _choose(wish)
+    aim = wish.gap
+    for _ in range(4):  # offers are compared in the long run; a short run is further off, so that it must aim closer
+        made, start, account = chosen.mechanism, chosen.start, chosen.account
+        assert made is not None and start is not None and account is not None  # noqa: PT018
+        found = outlook(wish.problem, made, wish.rounds, wish.averaging, start)
+        if wish.gap is None or aim is None or found.gap <= wish.gap * 1.01:
+            return Plan(wish, made, start, account, found, (*others, *_without_promise()))
+        aim -= 1.05 * (found.gap - wish.gap)
+        chosen = _answer(maker, replace(wish, gap=aim, budget=None)) if aim > 0.0 else Offer(maker.kind, None)
+        if chosen.mechanism is None or (wish.budget is not None and chosen.total_epsilon > wish.budget):
+            break
+    told = f"a gap of {100 * (wish.gap or 0.0):.3g} % is impossible in {wish.rounds:,} rounds"
+    remedy = "plan for more rounds, or accept that gap"
+    raise Impossible(f"{told}: {maker.kind} comes within {100 * found.gap:.3g} %: {remedy}")
+
+
+def _choose(wish: Wish) -> tuple[Maker, Offer, tuple[Offer, ...]]:
+    """(who makes the best offer, that offer, the others with what speaks against them)."""
+    offers = [(maker, _answer(maker, wish)) for maker in makers(wish)]
+    good = [pair for pair in offers if pair[1].mechanism is not None and _grants(pair[1], wish)]
+    if not good:
+        raise Impossible(_nearest(wish))
+    rank = (lambda pair: pair[1].gap) if wish.budget is not None else (lambda pair: pair[1].total_epsilon)
+    maker, chosen = min(good, key=rank)
+    others = sorted((offer for _, offer in offers if offer is not chosen), key=lambda o: (o.gap, o.total_epsilon))
+    return maker, chosen, tuple(_against(offer, chosen, wish) for offer in others)
+
+
+def _answer(maker: Maker, wish: Wish) -> Offer:
+    """The best that one kind can do."""
+    if wish.budget is not None:
+        epsilon = largest_within(maker, wish.budget)
+        if epsilon is None:
+            told = f"even its smallest epsilon gives away more than {shown(wish.budget)} in {wish.rounds:,} rounds"
+            return Offer(maker.kind, None, against_it=told)
+        if not maker.is_feasible(epsilon):
+            told = f"within the budget (epsilon {epsilon:.3g} per report) its coin alone misses the capacity"
+            return Offer(maker.kind, None, against_it=told)
+        return maker.offer(epsilon)
+    assert wish.gap is not None  # a wish has one of the two
+    least = smallest_within(maker, wish.gap)
+    if least is None:
+        return Offer(maker.kind, None, against_it=f"cannot come within {100 * wish.gap:.3g} % of the optimum")
+    return maker.offer(least)
+
+
+def _grants(offer: Offer, wish: Wish) -> bool:
+    within = wish.gap is None or offer.gap <= wish.gap * (1.0 + 1e-6)
+    return within and (wish.budget is None or offer.total_epsilon <= wish.budget * (1.0 + 1e-9))
+
+
+def _against(offer: Offer, chosen: Offer, wish: Wish) -> Offer:
+    """The same offer, with what speaks against it."""
+    if offer.against_it:
+        return offer
+    if offer.kind == LearnedMemoized.kind and chosen.kind == Memoized.kind:
+        told = "as good in the long run: the one to take (--guessed) where the price is not known"
+    elif wish.budget is not None:
+        told = f"{100 * offer.gap:.3g} % above the optimum, against {100 * chosen.gap:.3g} %"
+    else:
+        told = f"total epsilon {shown(offer.total_epsilon)}, against {shown(chosen.total_epsilon)}"
+    return Offer(offer.kind, offer.mechanism, offer.account, offer.gap, offer.start, told)
+
+
+def _without_promise() -> tuple[Offer, ...]:
+    return (
+        Offer("paper-coin", None, against_it='promises nothing: a "no" proves that the client did not want to come'),
+        Offer("classical", None, against_it="promises nothing: the probability is the intent itself"),
+    )
+
+
+def _nearest(wish: Wish) -> str:
+    """What is impossible, and the nearest that is not: the budget with a wider gap, the gap with more budget."""
+    smallest = _best_gap(wish)
+    asked = f"a gap of {100 * wish.gap:.3g} %" if wish.gap is not None else "any gap"
+    told = (
+        f"{asked} within total epsilon {shown(wish.budget)} is impossible" if wish.budget else f"{asked} is impossible"
+    )
+    hints = []
+    if wish.budget is not None and math.isfinite(smallest):
+        hints.append(f"with that budget the smallest gap is {100 * smallest:.3g} %")
+    if wish.gap is not None:
+        totals = [(maker.account(found).epsilon, maker.kind) for maker, found in _by_gap(wish)]
+        if totals:
+            total, kind = min(totals)
+            hints.append(f"that gap needs total epsilon {shown(total)} ({kind})")
+        else:
+            closest = min(maker.gap(LARGEST) for maker in makers(wish) if maker.is_feasible(LARGEST))
+            hints.append(f"the smallest gap planned for is {100 * closest:.2g} %")
+    return f"{told}: {'; '.join(hints) or 'no mechanism can bring the capacity'}"
+
+
+def _best_gap(wish: Wish) -> float:
+    if wish.budget is None:
+        return math.inf
+    relaxed = replace(wish, gap=None)
+    gaps = [_answer(maker, relaxed).gap for maker in makers(relaxed)]
+    return min(gaps, default=math.inf)
+
+
+def _by_gap(wish: Wish) -> list[tuple[Maker, float]]:
+    assert wish.gap is not None
+    found = [(maker, smallest_within(maker, wish.gap)) for maker in makers(wish)]
+    return [(maker, epsilon) for maker, epsilon in found if epsilon is not None]

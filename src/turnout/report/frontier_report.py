@@ -1,0 +1,191 @@
+"""Total epsilon against cost gap: the table and the page of `turnout frontier`, from plain facts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from turnout.report.page import NOTHING, Page
+from turnout.report.traces import INK, MUTED, Trace, chart, faded, line, look, points
+
+Facts = Mapping[str, Any]
+"""One adversary's frontier, as `turnout.plan.frontier.Frontier.facts` gives it."""
+
+AGAINST = {
+    "server": "Against a server that sees every report",
+    "sum": "Against one that sees only the sum of each round",
+}
+"""The adversaries in words."""
+
+FORBIDDEN = "no mechanism can be here"
+LOWEST = 0.05
+"""Percent, at the foot of the plots: nearer to the optimum makes no difference."""
+
+_GREY = "#888888"
+_TICKS = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100)
+
+
+def percent(gap: float | None, down: bool = False) -> str:
+    """A gap with one decimal, or two where it is small; a bound is rounded down.
+
+    Example:
+        >>> percent(0.233), percent(0.00199), percent(0.0548, down=True), percent(None)
+        ('23.3 %', '0.20 %', '5.4 %', '–')
+    """
+    if gap is None:
+        return NOTHING[1]
+    number, digits = 100.0 * gap, 1 if gap >= 0.00995 else 2
+    return f"{math.floor(number * 10**digits) / 10**digits if down else number:.{digits}f} %"
+
+
+def frontier_rows(facts: Facts) -> tuple[list[str], list[list[str]]]:
+    """Header and rows of the table of gaps, a row for each total; a measured gap follows in brackets.
+
+    Example:
+        >>> point = {"asked": 4.0, "total_epsilon": 4.0, "epsilon": 4.0, "gap": 0.233, "measured": ()}
+        >>> curve = {"name": "memoized", "per": "release", "points": [point], "missing": ""}
+        >>> frontier_rows({"floors": [{"total_epsilon": 4.0, "gap": 0.2305, "reached": 0.2325}], "curves": [curve]})
+        (['total epsilon', 'the floor', 'memoized'], [['4', '23.0 %', '23.3 %']])
+    """
+    floors = {found["total_epsilon"]: percent(found["gap"], down=True) for found in facts["floors"]}
+    asked = {curve["name"]: {point["asked"]: _cell(point) for point in curve["points"]} for curve in facts["curves"]}
+    header = ["total epsilon", *(["the floor"] if floors else []), *asked]
+    rows = []
+    for total in _totals(facts):
+        first = [floors.get(total, NOTHING[1])] if floors else []
+        rows.append([f"{total:,g}", *first, *(found.get(total, NOTHING[1]) for found in asked.values())])
+    return header, rows
+
+
+def notes(facts: Facts) -> list[str]:
+    """What the table cannot say: who is missing, who promises nothing, what choosing at random costs."""
+    said = [f"{curve['name']} {curve['missing']}" for curve in facts["curves"] if curve["missing"]]
+    if facts["no_floor"]:
+        said.append(facts["no_floor"])
+    for name, gap in facts["promises_nothing"]:
+        told = "cannot meet the capacity" if gap is None else f"gap {percent(gap)}"
+        said.append(f"{name} has no total epsilon at all: {told}")
+    said.append(f"choosing clients at random gives away nothing: gap {percent(facts['random_gap'])}")
+    return said
+
+
+def frontier_page(found: Sequence[Facts]) -> Page:
+    """A figure and a table for each adversary, with how to read them.
+
+    Args:
+        found: the frontiers, at least one, of the same problem, rounds and delta.
+    """
+    one = found[0]
+    page = Page(
+        "Privacy against cost",
+        f"What a total of privacy costs {one['clients']:,} clients over {one['rounds']:,} rounds at delta "
+        f"{one['delta']:.3g}, {one['capacity']:,g} wanted in each, whichever mechanism they use.",
+    )
+    page.text(
+        "To the right is less privacy: the total epsilon bounds what all reports of a client give away together. "
+        "At 1 an observer's odds change by a factor of 3 at most, at 4 by 55, at 12 by 160,000; hundreds protect "
+        "nobody. Further down is better: the cost gap is how much more all clients pay than at the optimum."
+    )
+    for facts in found:
+        page.heading(AGAINST[facts["adversary"]])
+        who = "" if facts["honest"] is None else f" {facts['honest']:,} other clients certainly follow the protocol."
+        page.figure(frontier_chart(facts), f"Cost gap against total epsilon, a line a mechanism.{who}", height=460)
+        header, rows = frontier_rows(facts)
+        runs = len(facts["curves"][0]["points"][0]["measured"]) if _has_points(facts) else 0
+        how = f"; in brackets the mean of {runs} simulated runs" if runs else ""
+        page.table(header, rows, f"Expected cost gap by total epsilon{how}.")
+        page.text("\n\n".join(f"{note[0].upper()}{note[1:]}." for note in notes(facts)))
+        header, rows = _parameter_rows(facts)
+        page.table(header, rows, "What each mechanism is set to: epsilon per report, or per release where it has one.")
+    page.text(
+        "The floor holds for every mechanism whose total is pure (delta 0), in the mean over clients drawn from this "
+        "population; it is proven by a linear programme's dual, and what can be proven falls short of the best "
+        "possible where both are below a few percent."
+    )
+    return page
+
+
+def frontier_chart(facts: Facts) -> dict[str, Any]:
+    """Both axes logarithmic; the mechanisms without any total stand at the right edge."""
+    totals = _totals(facts) or [1.0, 10.0]
+    edge = 2.5 * totals[-1]
+    traces = [*_floor_traces(facts), line([totals[0], edge], [100 * facts["random_gap"]] * 2, "chosen at random",
+                                         colour=INK, dash="dash", width=1.2)]  # fmt: skip
+    for index, curve in enumerate(facts["curves"]):
+        x = [point["total_epsilon"] for point in curve["points"]]
+        style = look(index) | ({"dash": "dot"} if curve["name"].startswith("learned") else {})
+        traces.append(line(x, [100 * point["gap"] for point in curve["points"]], curve["name"], **style))
+        traces.extend(_measured(curve, style["colour"]))
+    for (name, gap), symbol in zip(facts["promises_nothing"], ("x", "cross", "diamond"), strict=False):
+        if gap is not None:
+            mark = points([edge], [max(100 * gap, 1.1 * LOWEST)], f"{name} (no total)", colour=INK, size=9)
+            shown = {"hovertemplate": percent(gap), "cliponaxis": False}
+            traces.append(mark | {"marker": mark["marker"] | {"symbol": symbol, "opacity": 1}} | shown)
+    ticks = [total for total in (1, 2, 4, 8, 12, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000)
+             if totals[0] <= total <= totals[-1]]  # fmt: skip
+    top = max([facts["random_gap"], *(point["gap"] for curve in facts["curves"] for point in curve["points"])])
+    return chart(
+        traces,
+        x=f"Total epsilon over {facts['rounds']:,} rounds at delta {facts['delta']:.3g}",
+        y="Cost gap, %",
+        xaxis={"type": "log", "tickvals": [*ticks, edge], "ticktext": [*(f"{tick:,}" for tick in ticks), "none"]},
+        yaxis={"type": "log", "tickvals": _TICKS, "ticktext": [f"{tick:g}" for tick in _TICKS],
+               "range": [math.log10(LOWEST), math.log10(160 * top)]},
+        annotations=_labels(facts, totals),
+        hovermode="closest",
+    )  # fmt: skip
+
+
+def _floor_traces(facts: Facts) -> list[Trace]:
+    floors = facts["floors"]
+    if not floors:
+        return []
+    x = [found["total_epsilon"] for found in floors]
+    y = [max(100 * found["gap"], LOWEST) for found in floors]
+    fill = {"fill": "toself", "fillcolor": faded(_GREY, 0.28), "line": {"width": 0}, "hoverinfo": "skip"}
+    area = {"type": "scatter", "mode": "lines", "x": [x[0], *x, x[-1]], "y": [LOWEST, *y, LOWEST]}
+    return [area | fill | {"name": f"the floor: {FORBIDDEN}", "showlegend": True}]
+
+
+def _labels(facts: Facts, totals: Sequence[float]) -> list[dict[str, Any]]:
+    """In the plot: what the area below is, or why there is none (on a logarithmic axis, places are exponents)."""
+    plain = {"showarrow": False, "font": {"color": MUTED, "size": 12}, "xanchor": "left", "align": "left"}
+    left = math.log10(totals[0]) + 0.06
+    if facts["floors"]:
+        return [plain | {"x": left, "y": math.log10(0.5), "text": FORBIDDEN.replace("can be", "<br>can be")}]
+    return [plain | {"x": left, "y": math.log10(0.12), "text": "no floor is known<br>against this observer"}]
+
+
+def _measured(curve: Mapping[str, Any], colour: str) -> list[Trace]:
+    pairs = [(point["total_epsilon"], 100 * gap) for point in curve["points"] for gap in point["measured"]]
+    if not pairs:
+        return []
+    x, y = zip(*pairs, strict=True)
+    return [points(list(x), list(y), "", colour=colour, size=6)]
+
+
+def _parameter_rows(facts: Facts) -> tuple[list[str], list[list[str]]]:
+    asked = {
+        curve["name"]: {point["asked"]: point["epsilon"] for point in curve["points"]} for curve in facts["curves"]
+    }
+    header = ["total epsilon", *(f"{curve['name']}, per {curve['per']}" for curve in facts["curves"])]
+    rows = []
+    for total in _totals(facts):
+        cells = [f"{found[total]:.3g}" if total in found else NOTHING[1] for found in asked.values()]
+        rows.append([f"{total:,g}", *cells])
+    return header, rows
+
+
+def _cell(point: Mapping[str, Any]) -> str:
+    runs = point["measured"]
+    return percent(point["gap"]) + (f" ({percent(sum(runs) / len(runs))})" if runs else "")
+
+
+def _totals(facts: Facts) -> list[float]:
+    asked = {point["asked"] for curve in facts["curves"] for point in curve["points"]}
+    return sorted(asked | {found["total_epsilon"] for found in facts["floors"]})
+
+
+def _has_points(facts: Facts) -> bool:
+    return bool(facts["curves"] and facts["curves"][0]["points"])

@@ -1,0 +1,81 @@
+"""`turnout plan` as a user meets it."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+
+def turnout(*arguments, folder=None):
+    return subprocess.run(
+        [sys.executable, "-m", "turnout", *map(str, arguments)], capture_output=True, text=True, cwd=folder, check=False
+    )
+
+
+def test_a_plan_in_words_and_as_settings_that_simulate_takes(tmp_path):
+    made = turnout("plan", "--budget", 6, "--rounds", 500, "--at-least", 580, "-o", "plan.toml", folder=tmp_path)
+    assert made.returncode == 0, made.stderr
+    for word in (
+        "mechanism   memoized",
+        "total epsilon 6.000",
+        "above the optimum",
+        "at least 580",
+        "why not",
+        "clamp",
+    ):
+        assert word in made.stdout
+    run = turnout("simulate", "plan.toml", "--json", folder=tmp_path)
+    assert run.returncode == 0, run.stderr
+    facts = json.loads(run.stdout)
+    assert facts["rounds"] == 500
+    assert facts["mechanism"]["kind"] == "memoized"
+
+
+def test_a_plan_for_machines():
+    made = turnout("plan", "--budget", 3, "--rounds", 200, "--adversary", "sum", "--json")
+    facts = json.loads(made.stdout)
+    assert facts["total_epsilon"] <= 3.0
+    assert "sees only the sum" in facts["against"]
+    assert facts["averaging"] == {"by": "probability"}
+    assert facts["cost_gap_band_percent"][0] < facts["cost_gap_percent"] < facts["cost_gap_band_percent"][1]
+    assert all(other["why_not"] for other in facts["others"])
+
+
+def test_groups_and_weights_survive_the_way_through_the_file(tmp_path):
+    text = """
+capacity = 150
+[population]
+seed = 3
+[[population.groups]]
+clients = 100
+weight = 2
+cost = { 2 = { uniform = [5, 40] } }
+[[population.groups]]
+clients = 50
+cost = { 1 = 2.5, 2 = { lognormal = [10, 0.5] } }
+"""
+    (tmp_path / "clients.toml").write_text(text)
+    made = turnout("plan", "clients.toml", "--budget", 5, "--rounds", 100, "-o", "plan.toml", folder=tmp_path)
+    assert made.returncode == 0, made.stderr
+    assert "150 clients, capacity 150" in made.stdout
+    run = turnout("simulate", "plan.toml", "--json", folder=tmp_path)
+    assert json.loads(run.stdout)["clients"] == 150
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ([], "budget or gap is missing"),
+        (["--budget", 4, "--gap", 1], "is impossible: with that budget the smallest gap is"),
+        (["--budget", 4, "--capacity", 5000], "capacity must be"),
+        (["--budget", 4, "-o", "plan.json"], "--output must be a .toml file"),
+        (["--budget", 4, "--population", "nothing.csv", "--capacity", 3], "nothing.csv"),
+    ],
+)
+def test_what_cannot_be_planned_is_one_readable_line(arguments, told, tmp_path):
+    made = turnout("plan", "--rounds", 100, *arguments, folder=tmp_path)
+    assert made.returncode == 2
+    assert told in made.stderr
+    assert len(made.stderr.strip().splitlines()) == 1
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,208 @@
+"""Plans keep what they say: the account, and the band in which simulated gaps fall."""
+
+import math
+import time
+
+import numpy as np
+import pytest
+
+from turnout import Keep, PolynomialCosts, Problem, optimum, paper_population, predict, replicate, simulate
+from turnout.algorithm.mechanisms import Clamp, TrackingClamp
+from turnout.plan.offers import largest_within, makers, smallest_within
+from turnout.plan.plan import Impossible, plan
+from turnout.plan.wish import Wish
+from turnout.privacy.account_of import account_of
+
+PAPER = paper_population(0).problem(600)
+
+
+def quadratic(clients=400, share=0.3):
+    generator = np.random.default_rng(4)
+    return Problem(PolynomialCosts(generator.lognormal(0.0, 1.0, (clients, 1)), (2,)), share * clients)
+
+
+def weighted(clients=300):
+    generator = np.random.default_rng(5)
+    costs = PolynomialCosts(generator.uniform(1.0, 40.0, (clients, 2)), (2, 4))
+    return Problem(costs, 500, generator.choice([1, 3], clients))
+
+
+WISHES = {
+    "budget 4": Wish(PAPER, 1000, budget=4.0),
+    "budget 8, long": Wish(PAPER, 5000, budget=8.0),
+    "gap 10 %": Wish(PAPER, 2000, gap=0.1),
+    "gap 20 %, sum": Wish(PAPER, 500, gap=0.2, adversary="sum"),
+    "budget 2.5, sum": Wish(PAPER, 500, budget=2.5, adversary="sum"),
+    "budget 1, sum, some honest": Wish(PAPER, 200, budget=1.0, adversary="sum", honest=800),
+    "guessed": Wish(PAPER, 1000, budget=6.0, guessed=True),
+    "quadratic": Wish(quadratic(), 1000, budget=6.0),
+    "quadratic, sum": Wish(quadratic(), 300, budget=4.0, adversary="sum"),
+    "weights": Wish(weighted(), 1000, gap=0.15),
+}
+
+
+def simulated_gaps(found, seeds):
+    wish = found.wish
+    runs = replicate(
+        wish.problem,
+        found.mechanism,
+        found.outlook.controller,
+        wish.rounds,
+        seeds=seeds,
+        start=found.start,
+        averaging=wish.averaging,
+        keep=Keep(every=wish.rounds),
+    )
+    return np.array([run.cost[-1] for run in runs]) / optimum(wish.problem).cost - 1.0, runs
+
+
+@pytest.mark.parametrize("name", WISHES)
+def test_simulations_fall_inside_the_band_and_the_account_keeps_the_wish(name):
+    """At least 16 of 20 inside a 95 % band: by chance alone it fails less than once in 300 (binomial, 0.26 %)."""
+    wish = WISHES[name]
+    found = plan(wish)
+    gaps, runs = simulated_gaps(found, range(1000, 1020))
+    low, high = found.outlook.band
+    assert np.sum((gaps >= low) & (gaps <= high)) >= 16
+    assert high - low < 2.5 * (2 * 1.96) * gaps.std(ddof=1)  # and no wider than it must be
+    if wish.budget is not None:
+        assert found.account.epsilon <= wish.budget * (1 + 1e-9)
+    if wish.gap is not None:
+        assert found.outlook.gap <= 1.01 * wish.gap
+    again = account_of(found.mechanism, wish.rounds, wish.delta, wish.honest_others)
+    assert again.epsilon == found.account.epsilon
+    spread = np.mean([run.last(wish.rounds // 2).std() for run in runs])
+    assert spread == pytest.approx(found.outlook.forecast.spread, rel=0.1)
+    often = np.mean([np.mean(run.last(wish.rounds // 2) >= wish.problem.capacity - spread) for run in runs])
+    assert often == pytest.approx(
+        found.outlook.chance_of_at_least(wish.problem.capacity - spread, wish.problem.capacity), abs=0.04
+    )
+
+
+def test_a_band_around_another_gap_is_missed():
+    """The twin: the band of one plan does not hold the gaps of another."""
+    found, other = plan(WISHES["budget 2.5, sum"]), plan(WISHES["gap 20 %, sum"])
+    gaps, _ = simulated_gaps(other, range(1000, 1020))
+    low, high = found.outlook.band
+    assert np.sum((gaps >= low) & (gaps <= high)) < 16
+
+
+def test_the_chosen_one_is_the_best_offer():
+    found = plan(WISHES["budget 4"])
+    assert found.mechanism.kind == "memoized"
+    kinds = [offer.kind for offer in found.others]
+    assert {"clamp", "randomized-response", "tracking-clamp", "learned-memoized", "paper-coin", "classical"} <= set(
+        kinds
+    )
+    assert all(offer.against_it for offer in found.others)
+    assert plan(WISHES["budget 2.5, sum"]).mechanism.kind == "clamp"
+    assert plan(WISHES["guessed"]).mechanism.kind == "learned-memoized"
+
+
+@pytest.mark.parametrize(
+    ("wish", "told"),
+    [
+        (Wish(PAPER, 1000, budget=4.0, gap=0.01), r"the smallest gap is 23.* %; that gap needs total epsilon 8\."),
+        (Wish(PAPER, 1000, gap=1e-8), "the smallest gap planned for is"),
+        (Wish(PAPER, 20, gap=0.001), "impossible"),
+    ],
+)
+def test_an_impossible_wish_is_refused_with_the_nearest_possible_one(wish, told):
+    with pytest.raises(Impossible, match=told):
+        plan(wish)
+
+
+def test_the_nearest_possible_wish_is_possible():
+    refused = Wish(PAPER, 1000, budget=4.0, gap=0.01)
+    with pytest.raises(Impossible) as told:
+        plan(refused)
+    words = str(told.value).split()
+    smallest = float(words[words.index("%;") - 1]) / 100
+    total = float(words[-2])
+    assert plan(Wish(PAPER, 1000, budget=4.0, gap=1.1 * smallest)).account.epsilon <= 4.0
+    assert plan(Wish(PAPER, 5000, budget=1.1 * total, gap=0.011)).outlook.gap <= 0.0112
+
+
+@pytest.mark.parametrize(
+    ("bad", "named"),
+    [
+        ({}, "budget or gap is missing"),
+        ({"budget": 0.0}, "budget must be"),
+        ({"gap": math.nan}, "gap must be"),
+        ({"budget": 1.0, "rounds": 5}, "rounds must be 10 or more"),
+        ({"budget": 1.0, "delta": 0.0}, "delta must be"),
+        ({"budget": 1.0, "adversary": "everyone"}, "adversary must be 'server' or 'sum'"),
+        ({"budget": 1.0, "honest": 5}, "honest must be from 0 to 1199, and only against 'sum'"),
+    ],
+)
+def test_bad_wishes(bad, named):
+    with pytest.raises(ValueError, match=named):
+        Wish(PAPER, **({"rounds": 100} | bad))
+
+
+def test_searches_end_at_the_limit():
+    wish = Wish(PAPER, 500, budget=30.0)
+    clamp = next(maker for maker in makers(wish) if maker.kind == Clamp.kind)
+    epsilon = largest_within(clamp, 30.0)
+    assert clamp.account(epsilon).epsilon <= 30.0 < clamp.account(1.02 * epsilon).epsilon
+    least = smallest_within(clamp, 0.1)
+    assert clamp.gap(least) <= 0.1 < clamp.gap(0.98 * least)
+
+
+@pytest.mark.parametrize("mechanism", [Clamp(0.5), Clamp(0.5, 0.2), TrackingClamp(0.5)], ids=repr)
+def test_an_account_grows_with_the_rounds_and_shrinks_in_a_crowd(mechanism):
+    few, many = account_of(mechanism, 10, 1e-6), account_of(mechanism, 100, 1e-6)
+    assert few.epsilon < many.epsilon <= 100 * 0.5 * (1 + 1e-9)
+    if mechanism.needs_public_average:
+        with pytest.raises(ValueError, match="averaging by 'probability'"):
+            account_of(mechanism, 10, 1e-6, honest=100)
+    else:
+        assert account_of(mechanism, 10, 1e-6, honest=100).epsilon < few.epsilon
+
+
+def test_forecasts_from_a_prior_and_by_probability_agree_with_simulation():
+    """Means of 8 runs within four standard errors, or a hundredth of the gap."""
+    from turnout import Averaging, IntegralController, Prior
+
+    server = IntegralController(0.004, 9.0)
+    for mechanism, start, by in (
+        (Clamp(1.0), Prior(0.5, 10), "bit"),
+        (TrackingClamp(1.0), Prior(0.5, 20), "bit"),
+        (Clamp(2.0, 0.4), Prior(0.3, 5), "probability"),
+    ):
+        averaging = Averaging(by=by)
+        told = predict(PAPER, mechanism, 1000, server, start=start, averaging=averaging).gap
+        runs = replicate(
+            PAPER, mechanism, server, 1000, seeds=range(8), start=start, averaging=averaging, keep=Keep(every=1000)
+        )
+        gaps = np.array([run.cost[-1] for run in runs]) / optimum(PAPER).cost - 1
+        assert abs(gaps.mean() - told) < max(4 * gaps.std(ddof=1) / math.sqrt(8), 0.01 * told)
+    quick = predict(PAPER, Clamp(1.0), 5000, server, exact=200).gap
+    assert quick == pytest.approx(predict(PAPER, Clamp(1.0), 5000, server).gap, rel=0.01)
+    with pytest.raises(ValueError, match=r"averaging\.remember"):
+        predict(PAPER, Clamp(1.0), averaging=Averaging(remember=100))
+
+
+def test_the_settings_of_a_plan_run(tmp_path):
+    from turnout.settings import Table
+    from turnout.simulation.run_settings import run_from_settings
+
+    found = plan(WISHES["budget 2.5, sum"])
+    run = run_from_settings(Table({"population": {"kind": "paper"}} | found.settings()))
+    direct = simulate(
+        PAPER,
+        found.mechanism,
+        found.outlook.controller,
+        500,
+        start=found.start,
+        averaging=found.wish.averaging,
+    )
+    np.testing.assert_array_equal(run.go().participants, direct.participants)
+
+
+def test_a_plan_for_the_papers_population_is_quick():
+    """In processor time, which a loaded machine does not stretch: ten seconds are the limit for a person's patience."""
+    for wish in (Wish(PAPER, 10_000, budget=6.0), Wish(PAPER, 10_000, gap=0.1)):
+        begun = time.process_time()
+        plan(wish)
+        assert time.process_time() - begun < 10.0

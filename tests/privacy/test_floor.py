@@ -1,0 +1,240 @@
+"""The floor: below it is no mechanism, ours included; and it is no lower than it must be."""
+
+from functools import cache
+
+import numpy as np
+import pytest
+from scipy.optimize import linprog
+
+from turnout import (
+    PolynomialCosts,
+    Prior,
+    Problem,
+    SeededCoins,
+    SelfTuningController,
+    optimum,
+    paper_population,
+    simulate,
+)
+from turnout.algorithm.enrolment import released
+from turnout.algorithm.mechanism import Public
+from turnout.algorithm.mechanisms import Clamp, LearnedMemoized, Memoized, RandomizedResponse, TrackingClamp
+from turnout.privacy import floor as module
+from turnout.privacy.accounting import total_epsilon
+from turnout.privacy.floor import floor
+
+SIGMAS = 4.9  # one-sided, of a mean over seeds: a false-alarm rate below 1e-6
+
+
+@cache
+def paper(seed=0):
+    return paper_population(seed).problem(600)
+
+
+@cache
+def paper_floor(epsilon, seed=0, types=200):
+    return floor(paper(seed), epsilon, types)
+
+
+def settled(problem, mechanism, seed):
+    """Averages where the released surrogates want them: where a long run ends, without simulating the way."""
+    surrogates = released(problem, mechanism, SeededCoins(seed))
+    return optimum(Problem(surrogates, problem.capacity, problem.weights)).average
+
+
+def gaps(problem, mechanism, seeds):
+    best = optimum(problem).cost
+    return np.array([problem.cost(settled(problem, mechanism, seed)) / best - 1.0 for seed in range(seeds)])
+
+
+def below(found, least):
+    """Whether gaps found with several seeds are on average below a floor, beyond chance."""
+    return found.mean() + SIGMAS * found.std(ddof=1) / np.sqrt(len(found)) < least
+
+
+# The notes give 61 % at total epsilon 2, from a coarser programme. Our channel *attains* 59.6 %, so that the true floor
+# is below 60, and with the bound it is known to be between 59.4 and 59.7 %.
+@pytest.mark.parametrize(
+    ("epsilon", "percent", "points"), [(1.0, 85, 1), (2.0, 61, 1.5), (4.0, 24, 1), (6.0, 6.4, 1), (8.0, 1.9, 1)]
+)
+def test_the_papers_population(epsilon, percent, points):
+    found = paper_floor(epsilon)
+    assert 0.0 < found.gap <= found.reached
+    assert 100 * found.reached == pytest.approx(percent, abs=points)
+    assert 100 * (found.reached - found.gap) <= 1.0  # the truth is between the two
+
+
+def full_programme(problem, epsilon, levels):
+    """The smallest gap of any channel to these levels: one row a client, every pair of clients constrained."""
+    clients, outputs = len(problem), len(levels)
+    weights = np.broadcast_to(np.asarray(problem.unit_weights, dtype=np.float64), (clients,))
+    values = np.stack([problem.costs.value(np.full(clients, level)) for level in levels], axis=1)
+    pairs = [(i, j) for i in range(clients) for j in range(clients) if i != j and weights[i] == weights[j]]
+    ratio = np.zeros((len(pairs) * outputs, clients * outputs))
+    for number, (i, j) in enumerate(pairs):
+        rows = slice(number * outputs, (number + 1) * outputs)
+        ratio[rows, i * outputs : (i + 1) * outputs] = np.eye(outputs)
+        ratio[rows, j * outputs : (j + 1) * outputs] = -np.exp(epsilon) * np.eye(outputs)
+    sums = np.vstack([np.kron(np.eye(clients), np.ones(outputs)), (weights[:, None] * levels).reshape(1, -1)])
+    solved = linprog(
+        values.ravel(),
+        A_ub=ratio,
+        b_ub=np.zeros(len(ratio)),
+        A_eq=sums,
+        b_eq=np.append(np.ones(clients), problem.capacity),
+        bounds=(0.0, None),
+    )
+    assert solved.success
+    return solved.fun / optimum(problem).cost - 1.0
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_the_bound_is_a_bound_and_the_channel_is_a_channel(seed):
+    """Against the full programme on finer levels, which no step of the real one was made with."""
+    generator = np.random.default_rng(seed)
+    clients, epsilon = int(generator.integers(5, 9)), float(generator.uniform(0.2, 6.0))
+    costs = PolynomialCosts(generator.lognormal(0, 1, (clients, 2)), ((2, 4), (1, 2), (3, 6))[seed % 3])
+    weights = generator.choice([1, 3], clients) if seed % 2 else None
+    capacity = float((clients if weights is None else weights.sum()) * generator.uniform(0.2, 0.8))
+    problem = Problem(costs, capacity, weights)
+    truth, found = full_programme(problem, epsilon, np.linspace(0.0, 1.0, 81)), floor(problem, epsilon)
+    assert found.gap <= truth + 1e-7
+    assert found.reached >= truth - 1e-7
+    assert found.gap >= truth - 0.01  # and a useful one
+    assert found.reached <= truth + 0.01
+    fewer = floor(problem, epsilon, types=3)  # clients put together: a looser bound, still a bound
+    assert fewer.gap <= truth + 1e-7
+    assert fewer.reached >= truth - 1e-7
+
+
+def test_a_little_more_than_the_bound_is_refuted():
+    """The sabotaged twin: a bound for an epsilon that is smaller by half is above what is possible."""
+    costs = PolynomialCosts(np.random.default_rng(0).lognormal(0, 1, (6, 2)), (2, 4))
+    truth = full_programme(Problem(costs, 3.0), 2.0, np.linspace(0.0, 1.0, 81))
+    assert floor(Problem(costs, 3.0), 1.5).gap > truth + 1e-7
+
+
+def test_a_finer_grid_moves_the_bound_by_nothing(monkeypatch):
+    """The dual is checked at 401 averages; between them it could only be lower, by what is found here."""
+    problem = paper_population(0, 200).problem(100)
+    for epsilon in (4.0, 6.0):
+        coarse = floor(problem, epsilon, types=60).gap
+        with monkeypatch.context() as patch:
+            patch.setattr(module, "_BETWEEN", np.linspace(0.0, 1.0, 4001))
+            assert floor(problem, epsilon, types=60).gap == pytest.approx(coarse, abs=1e-5)
+
+
+def test_from_random_selection_to_the_optimum():
+    problem = paper_population(0, 200).problem(100)
+    at_random = problem.cost(np.full(200, 0.5)) / optimum(problem).cost - 1.0
+    found = [floor(problem, epsilon, types=60) for epsilon in (0.01, 0.5, 1, 2, 3, 4, 5, 6, 7, 8, 20)]
+    for less, more in zip(found, found[1:], strict=False):
+        assert less.gap >= more.gap
+        assert less.reached >= more.reached
+    assert found[0].gap == pytest.approx(at_random, abs=0.005)
+    assert found[0].reached == pytest.approx(at_random, abs=0.005)
+    assert found[-1].gap == 0.0
+    assert found[-1].reached < 0.002  # what 41 levels cost
+
+
+def test_equal_weights_are_a_unit():
+    costs = paper_population(0, 100).costs
+    plain, watts = (
+        floor(Problem(costs, 50.0), 4.0, types=40),
+        floor(Problem(costs, 150.0, np.full(100, 3)), 4.0, types=40),
+    )
+    assert watts.gap == pytest.approx(plain.gap, abs=1e-5)
+    assert watts.reached == pytest.approx(plain.reached, abs=1e-5)
+    assert watts.channels[0].price == pytest.approx(plain.channels[0].price / 3, rel=1e-3)
+
+
+def test_each_weight_has_a_channel():
+    costs = paper_population(0, 100).costs
+    found = floor(Problem(costs, 125.0, 1 + np.arange(100) % 4), 4.0, types=60)
+    assert len(found.channels) == 4
+    assert 0.0 < found.gap <= found.reached
+    with pytest.raises(ValueError, match="the same for all clients, got 4 different ones"):
+        found.memoized()
+    with pytest.raises(ValueError, match="at most 12 different sizes"):
+        floor(Problem(costs, 200.0, 1 + np.arange(100) % 13), 4.0)
+
+
+@pytest.mark.parametrize("bad", [0.0, -1.0, np.nan, 31.0])
+def test_bad_epsilon(bad):
+    with pytest.raises(ValueError, match="total epsilon must be above 0"):
+        floor(paper(), bad)
+
+
+def test_the_channel_keeps_its_promise_and_brings_the_capacity():
+    found = paper_floor(6.0)
+    mechanism = found.memoized()
+    assert mechanism.epsilon == 6.0
+    rows = mechanism.words_by_level(paper().costs)
+    assert (rows.max(axis=0) <= np.exp(6.0) * rows.min(axis=0) * (1 + 1e-12)).all()
+    brought = float(np.sum(rows / 2.0**53 @ np.array(mechanism.levels)))
+    assert brought == pytest.approx(600.0, rel=0.02)
+
+
+@pytest.mark.parametrize("epsilon", [4.0, 6.0, 8.0])
+def test_none_of_ours_is_below(epsilon):
+    """Each at its own total epsilon, pure, against one who sees every report for ever; a mean over seeds."""
+    problem, found = paper(), paper_floor(epsilon)
+    best = found.memoized()
+    for mechanism, seeds in (
+        (Memoized(epsilon, found.best.price), 30),
+        (best, 30),
+        (LearnedMemoized(epsilon, 3.0 * best.price, best.levels, best.least), 10),
+        (LearnedMemoized(epsilon, 3.0 * best.price), 4),
+    ):
+        assert not below(gaps(problem, mechanism, seeds), found.gap), mechanism
+
+
+@pytest.mark.parametrize("epsilon", [4.0, 6.0])
+def test_who_is_below_has_broken_its_promise(epsilon):
+    """The sabotaged twin: it says epsilon, and draws with epsilon + 1."""
+    assert below(gaps(paper(), paper_floor(epsilon + 1.0, types=60).memoized(), 20), paper_floor(epsilon).gap)
+
+
+@pytest.mark.parametrize(
+    ("make", "per_report", "rounds"),
+    [
+        (make, per_report, rounds)
+        for make in (Clamp, TrackingClamp, RandomizedResponse)
+        for per_report, rounds in ((0.5, 8), (1.0, 4), (1.0, 8), (2.0, 4), (4.0, 1))
+    ],
+)
+def test_per_report_mechanisms_are_far_above(make, per_report, rounds):
+    """A few rounds, whose pure total is what the floor is for. Short runs do not meet the capacity exactly.
+
+    So the comparison is with the bound for what they did bring: the dual's price times the difference.
+    """
+    mechanism = make(per_report)
+    box = mechanism.box(Public(average=np.float64(0.5)))
+    total = total_epsilon(*(float(end) for end in box), rounds, 0.0).epsilon
+    assert total == pytest.approx(per_report * rounds, abs=1e-6)
+    problem, found = paper(), paper_floor(float(round(total)))
+    measured = []
+    for seed in range(4):
+        run = simulate(
+            problem,
+            mechanism,
+            SelfTuningController(found.best.price),
+            rounds,
+            seed=seed,
+            start=Prior(0.5, 1),
+            engine="numpy",
+        )
+        excess = float(run.average.sum()) - problem.capacity
+        cost = problem.cost(run.average) - found.channels[0].price * excess
+        measured.append(cost / found.best.cost - 1.0)
+    assert min(measured) > found.gap
+
+
+@pytest.mark.parametrize("epsilon", [4.0, 6.0, 8.0])
+def test_the_best_channel_on_populations_it_has_not_seen(epsilon):
+    """Designed for seed 0, used on seeds 1 to 4: within 1.3 times their own best channels, 20 draws each."""
+    channel = paper_floor(epsilon).memoized()
+    used = [float(gaps(paper(seed), channel, 20).mean()) for seed in (1, 2, 3, 4)]
+    own = [paper_floor(epsilon, seed, types=60).reached for seed in (1, 2, 3, 4)]
+    assert np.mean(used) <= 1.3 * np.mean(own)
+    assert max(np.array(used) / np.array(own)) <= 1.3

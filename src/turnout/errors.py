@@ -7,8 +7,13 @@ Every message names the thing, what is allowed, what came, and the remedy.
     ├── FileProblem       a file is missing, truncated, of another kind, or cannot be written
     ├── MissingExtra      an optional library is not installed
     ├── BudgetSpent, LedgerRolledBack, InUse          a client's ledger (turnout.privacy.ledger, .journal)
-    └── RoundLost, RoundPassed, Conflict, Stopped, StoreRolledBack    a durable client (turnout.client)
-    Interrupted           Ctrl-C (a KeyboardInterrupt that carries what was done so far)
+    ├── RoundLost, RoundPassed, Conflict, Stopped, StoreRolledBack    a durable client (turnout.client)
+    ├── NotReplayable     a saved run cannot be made again (turnout.simulation.reports)
+    ├── ReporterProblem   a reporter under audit fails (turnout.privacy.audit_reporters)
+    ├── Impossible        a wish that nothing can grant (turnout.plan)
+    ├── ShardLost, ClusterTrouble                     a cluster (turnout.simulation.engines.ray_cluster)
+    └── Refused, StillWaiting                         a Flower client or server (turnout.flower)
+    Interrupted, AuditInterrupted     Ctrl-C (a KeyboardInterrupt that carries what was done so far)
 """
 
 from __future__ import annotations

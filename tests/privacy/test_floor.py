@@ -1,10 +1,12 @@
 """The floor: below it is no mechanism, ours included; and it is no lower than it must be."""
 
+import itertools
 from functools import cache
 
 import numpy as np
 import pytest
 from scipy.optimize import linprog
+from scipy.stats import ttest_1samp
 
 from turnout import (
     PolynomialCosts,
@@ -23,7 +25,7 @@ from turnout.privacy import floor as module
 from turnout.privacy.accounting import total_epsilon
 from turnout.privacy.floor import floor
 
-SIGMAS = 4.9  # one-sided, of a mean over seeds: a false-alarm rate below 1e-6
+FALSE_ALARM = 1e-6
 
 
 @cache
@@ -48,8 +50,8 @@ def gaps(problem, mechanism, seeds):
 
 
 def below(found, least):
-    """Whether gaps found with several seeds are on average below a floor, beyond chance."""
-    return found.mean() + SIGMAS * found.std(ddof=1) / np.sqrt(len(found)) < least
+    """Whether gaps found with several seeds are on average below a floor, beyond chance: Student's test."""
+    return ttest_1samp(found, least, alternative="less").pvalue < FALSE_ALARM
 
 
 # The notes give 61 % at total epsilon 2, from a coarser programme. Our channel *attains* 59.6 %, so that the true floor
@@ -127,8 +129,8 @@ def test_a_finer_grid_moves_the_bound_by_nothing(monkeypatch):
 def test_from_random_selection_to_the_optimum():
     problem = paper_population(0, 200).problem(100)
     at_random = problem.cost(np.full(200, 0.5)) / optimum(problem).cost - 1.0
-    found = [floor(problem, epsilon, types=60) for epsilon in (0.01, 0.5, 1, 2, 3, 4, 5, 6, 7, 8, 20)]
-    for less, more in zip(found, found[1:], strict=False):
+    found = [floor(problem, epsilon, types=60) for epsilon in (0.01, 0.5, 1, 2, 4, 6, 8, 20)]
+    for less, more in itertools.pairwise(found):
         assert less.gap >= more.gap
         assert less.reached >= more.reached
     assert found[0].gap == pytest.approx(at_random, abs=0.005)
@@ -138,13 +140,10 @@ def test_from_random_selection_to_the_optimum():
 
 
 def test_equal_weights_are_a_unit():
-    costs = paper_population(0, 100).costs
-    plain, watts = (
-        floor(Problem(costs, 50.0), 4.0, types=40),
-        floor(Problem(costs, 150.0, np.full(100, 3)), 4.0, types=40),
-    )
-    assert watts.gap == pytest.approx(plain.gap, abs=1e-5)
-    assert watts.reached == pytest.approx(plain.reached, abs=1e-5)
+    costs = paper_population(0, 40).costs
+    plain, watts = floor(Problem(costs, 20.0), 4.0), floor(Problem(costs, 60.0, np.full(40, 3)), 4.0)
+    assert watts.gap == pytest.approx(plain.gap, abs=1e-4)
+    assert watts.reached == pytest.approx(plain.reached, abs=1e-4)
     assert watts.channels[0].price == pytest.approx(plain.channels[0].price / 3, rel=1e-3)
 
 
@@ -183,10 +182,11 @@ def test_none_of_ours_is_below(epsilon):
     for mechanism, seeds in (
         (Memoized(epsilon, found.best.price), 30),
         (best, 30),
-        (LearnedMemoized(epsilon, 3.0 * best.price, best.levels, best.least), 10),
-        (LearnedMemoized(epsilon, 3.0 * best.price), 4),
+        (LearnedMemoized(epsilon, 3.0 * best.price, best.levels, best.least), 20),
     ):
         assert not below(gaps(problem, mechanism, seeds), found.gap), mechanism
+    learned = gaps(problem, LearnedMemoized(epsilon, 3.0 * best.price), 3)  # slow, and well above
+    assert learned.mean() >= found.gap
 
 
 @pytest.mark.parametrize("epsilon", [4.0, 6.0])

@@ -88,15 +88,16 @@ def choose_population(
 ) -> None:
     """Let the options about the population override the settings."""
     if population is not None:
-        if clients is not None and population != "paper":
+        named = population in ("paper", "paper-drawn")
+        if clients is not None and not named:
             raise invalid("--clients", "left out for a population from a file", clients, "edit the file instead")
-        values["population"] = {"kind": "paper"} if population == "paper" else {"file": population}
+        values["population"] = {"kind": population} if named else {"file": population}
     values.setdefault("population", {"kind": "paper"})
     put(values, "population.clients", clients)
     put(values, "population.seed", seed)
     put(values, "capacity", capacity)
     check_tables(values)
     if "capacity" not in values:
-        if values["population"].get("kind") != "paper":
+        if values["population"].get("kind") not in ("paper", "paper-drawn"):
             raise ValueError("capacity is missing: give --capacity, or capacity = … in the settings")
         values["capacity"] = values["population"].get("clients", 1200) / 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,6 +13,8 @@ from turnout.cli import choices
 from turnout.errors import Interrupted, invalid
 
 if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
+
     from turnout.plan.frontier import Frontier
     from turnout.problem.problem import Problem
 
@@ -51,15 +54,13 @@ def frontier(
     if adversary not in (*ADVERSARIES, _BOTH):
         raise invalid("--adversary", "server, sum or both", repr(adversary), "who is to learn nothing?")
     if honest is not None and adversary == "server":
-        raise invalid(
-            "--honest", "given with --adversary sum or both", honest, "a server that sees all needs no others"
-        )
+        allowed = "given with --adversary sum or both"
+        raise invalid("--honest", allowed, honest, "leave it out: this server sees each report by itself")
     problem, planned = _problem(settings, (population, clients, population_seed, capacity), rounds)
     asked = ADVERSARIES if adversary == _BOTH else (adversary,)
-    wishes = [{"adversary": one, "honest": honest if one == "sum" else None} for one in asked]
-    found, stopped = _work(
-        problem, [{"rounds": planned, "delta": delta, "check": check} | one for one in wishes], as_json
-    )
+    stated = {"rounds": planned, "delta": delta, "check": check}
+    wishes = [stated | {"adversary": one, "honest": honest if one == "sum" else None} for one in asked]
+    found, stopped = _work(problem, wishes, quiet=as_json)
     _say([one.facts() for one in found], output, as_json, stopped)
     if stopped:
         raise typer.Exit(130)
@@ -93,15 +94,17 @@ def _work(problem: Problem, wishes: list[dict[str, Any]], quiet: bool) -> tuple[
         task = bar.add_task("starting", total=None)
         try:
             for wish in wishes:
-                before = f"against {wish['adversary']}: "
-                parts = growing(
-                    problem, **wish, progress=lambda next_, said=before: bar.update(task, description=said + next_)
-                )
+                tell = partial(_tell, bar, task, wish["adversary"])
+                parts = growing(problem, **wish, progress=tell)
                 for number, found in enumerate(parts):
                     done[len(done) - (number > 0) :] = [found]
         except (KeyboardInterrupt, Interrupted):
             return done, True
     return done, False
+
+
+def _tell(bar: Progress, task: TaskID, adversary: str, coming: str) -> None:
+    bar.update(task, description=f"against {adversary}: {coming}")
 
 
 def _say(found: list[dict[str, Any]], output: Path | None, as_json: bool, stopped: bool) -> None:
@@ -138,7 +141,7 @@ def _table(facts: dict[str, Any]) -> Any:
     header, rows = frontier_rows(facts)
     table = Table()
     for name in header:
-        table.add_column(name, justify="right")
+        table.add_column(name.replace("-", "-\n"), justify="right")
     for row in rows:
         table.add_row(*row)
     return table

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-
-from turnout.algorithm.mechanism import Mechanism, Public
-from turnout.privacy.accounting import EVERY_REPORT, Account, check_delta, shown, total_epsilon
+from turnout.algorithm.mechanism import Mechanism
+from turnout.privacy.account_of import account_of
+from turnout.privacy.accounting import EVERY_REPORT, Account, check_delta, shown
 from turnout.privacy.certificate import certificate
 
 
@@ -33,22 +32,13 @@ class PublicAccount:
         found = certificate(mechanism)
         self.epsilon_per_report, self.delta = found.epsilon, delta
         self.lifetime = found.per == "lifetime"
-        if mechanism.needs_public_average and math.isfinite(found.epsilon):
-            # The box moves with the average, the epsilon does not: k reports of pure epsilon, chosen adaptively,
-            # are dominated by k randomized responses with that epsilon (Kairouz, Oh and Viswanath 2015).
-            low = math.nextafter(1.0 / (1.0 + math.exp(found.epsilon)), 0.0)
-            self._box = (low, 1.0 - low)
-        else:
-            ends = mechanism.box(Public(average=np.float64(0.5)))
-            self._box = (float(np.min(ends[0])), float(np.max(ends[1])))
+        self._mechanism = mechanism
 
     def total(self, reports: int) -> Account:
         """The total over so many reports at delta, an upper bound for every client."""
-        if self.lifetime:
-            return Account(self.epsilon_per_report, 0.0, max(reports, 1), EVERY_REPORT, "one release at joining")
-        if reports < 1:
+        if reports < 1 and not self.lifetime:
             return Account(0.0, self.delta, 0, EVERY_REPORT, "no report yet")
-        return total_epsilon(*self._box, reports, self.delta)
+        return account_of(self._mechanism, max(reports, 1), self.delta)
 
     def sentence(self, reports: int) -> str:
         """The account in one line for the log."""

@@ -30,7 +30,7 @@ def account_of(mechanism: Mechanism, rounds: int, delta: float, honest: int | No
     Example:
         >>> from turnout.algorithm.mechanisms.clamp import Clamp
         >>> account_of(Clamp(0.1), rounds=1000, delta=1e-6)
-        total epsilon 19.34 at delta 1e-06 over 1,000 reports, against one that sees every report (exact binomial)
+        total epsilon 19.35 at delta 1e-06 over 1,000 reports, against one that sees every report (exact binomial)
     """
     promise = certificate(mechanism, None if honest is None else Averaging(by="probability"))
     against = EVERY_REPORT if honest is None else f"one that sees only the sum, with {honest:,} honest others"

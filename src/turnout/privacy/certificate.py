@@ -11,8 +11,7 @@ from turnout.algorithm.client import Averaging
 from turnout.algorithm.mechanism import Mechanism, Public
 from turnout.algorithm.mechanisms.clamp import Clamp
 from turnout.algorithm.mechanisms.classical import Classical
-from turnout.algorithm.mechanisms.learned_memoized import LearnedMemoized
-from turnout.algorithm.mechanisms.memoized import Memoized
+from turnout.algorithm.mechanisms.memoized import OneRelease
 from turnout.algorithm.mechanisms.paper_coin import PaperCoin
 from turnout.algorithm.mechanisms.randomized_response import RandomizedResponse
 from turnout.algorithm.mechanisms.tracking_clamp import TrackingClamp
@@ -61,7 +60,7 @@ def certificate(mechanism: Mechanism, averaging: Averaging | None = None) -> Cer
         pure epsilon 1 per report, against anyone who sees every report and picks the signals (the box [0.2689, 0.7311])
     """
     check_public_average(mechanism, averaging or Averaging())
-    if isinstance(mechanism, (Memoized, LearnedMemoized)):
+    if isinstance(mechanism, OneRelease):
         return Certificate(
             mechanism.epsilon, "lifetime", _EVERYONE, "one release at joining; reports hold nothing else"
         )

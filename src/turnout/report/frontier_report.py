@@ -48,7 +48,8 @@ def frontier_rows(facts: Facts) -> tuple[list[str], list[list[str]]]:
         >>> frontier_rows({"floors": [{"total_epsilon": 4.0, "gap": 0.2305, "reached": 0.2325}], "curves": [curve]})
         (['total epsilon', 'the floor', 'memoized'], [['4', '23.0 %', '23.3 %']])
     """
-    floors = {found["total_epsilon"]: percent(found["gap"], down=True) for found in facts["floors"]}
+    # A floor of 0 says nothing: what can be proven vanishes before the best mechanism's gap does.
+    floors = {each["total_epsilon"]: percent(each["gap"] or None, down=True) for each in facts["floors"]}
     asked = {curve["name"]: {point["asked"]: _cell(point) for point in curve["points"]} for curve in facts["curves"]}
     header = ["total epsilon", *(["the floor"] if floors else []), *asked]
     rows = []
@@ -92,16 +93,16 @@ def frontier_page(found: Sequence[Facts]) -> Page:
         who = "" if facts["honest"] is None else f" {facts['honest']:,} other clients certainly follow the protocol."
         page.figure(frontier_chart(facts), f"Cost gap against total epsilon, a line a mechanism.{who}", height=460)
         header, rows = frontier_rows(facts)
-        runs = len(facts["curves"][0]["points"][0]["measured"]) if _has_points(facts) else 0
-        how = f"; in brackets the mean of {runs} simulated runs" if runs else ""
+        runs = max((len(point["measured"]) for curve in facts["curves"] for point in curve["points"]), default=0)
+        how = f"; in brackets the mean of {runs} simulated runs (dots in the plot: each of them)" if runs else ""
         page.table(header, rows, f"Expected cost gap by total epsilon{how}.")
         page.text("\n\n".join(f"{note[0].upper()}{note[1:]}." for note in notes(facts)))
         header, rows = _parameter_rows(facts)
-        page.table(header, rows, "What each mechanism is set to: epsilon per report, or per release where it has one.")
+        page.table(header, rows, "The epsilon per report that adds up to each total. (Others release one level, once.)")
     page.text(
         "The floor holds for every mechanism whose total is pure (delta 0), in the mean over clients drawn from this "
-        "population; it is proven by a linear programme's dual, and what can be proven falls short of the best "
-        "possible where both are below a few percent."
+        "population: a single run may by luck lie a little below it. It is proven by a linear programme's dual, and "
+        "what can be proven falls short of the best possible where both are below a few percent."
     )
     return page
 
@@ -119,15 +120,15 @@ def frontier_chart(facts: Facts) -> dict[str, Any]:
         traces.extend(_measured(curve, style["colour"]))
     for (name, gap), symbol in zip(facts["promises_nothing"], ("x", "cross", "diamond"), strict=False):
         if gap is not None:
-            mark = points([edge], [max(100 * gap, 1.1 * LOWEST)], f"{name} (no total)", colour=INK, size=9)
+            mark = points([edge], [max(100 * gap, 1.3 * LOWEST)], f"{name} (no total)", colour=INK, size=9)
             shown = {"hovertemplate": percent(gap), "cliponaxis": False}
             traces.append(mark | {"marker": mark["marker"] | {"symbol": symbol, "opacity": 1}} | shown)
-    ticks = [total for total in (1, 2, 4, 8, 12, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000)
+    ticks = [total for total in (1, 2, 4, 8, 20, 100, 1000, 10_000)
              if totals[0] <= total <= totals[-1]]  # fmt: skip
     top = max([facts["random_gap"], *(point["gap"] for curve in facts["curves"] for point in curve["points"])])
     return chart(
         traces,
-        x=f"Total epsilon over {facts['rounds']:,} rounds at delta {facts['delta']:.3g}",
+        x=f"Total epsilon, {facts['rounds']:,} rounds, δ = {facts['delta']:.3g}",
         y="Cost gap, %",
         xaxis={"type": "log", "tickvals": [*ticks, edge], "ticktext": [*(f"{tick:,}" for tick in ticks), "none"]},
         yaxis={"type": "log", "tickvals": _TICKS, "ticktext": [f"{tick:g}" for tick in _TICKS],
@@ -138,7 +139,7 @@ def frontier_chart(facts: Facts) -> dict[str, Any]:
 
 
 def _floor_traces(facts: Facts) -> list[Trace]:
-    floors = facts["floors"]
+    floors = [found for found in facts["floors"] if 100 * found["gap"] > LOWEST]
     if not floors:
         return []
     x = [found["total_epsilon"] for found in floors]
@@ -150,10 +151,10 @@ def _floor_traces(facts: Facts) -> list[Trace]:
 
 def _labels(facts: Facts, totals: Sequence[float]) -> list[dict[str, Any]]:
     """In the plot: what the area below is, or why there is none (on a logarithmic axis, places are exponents)."""
-    plain = {"showarrow": False, "font": {"color": MUTED, "size": 12}, "xanchor": "left", "align": "left"}
+    plain = {"showarrow": False, "font": {"color": MUTED, "size": 11}, "xanchor": "left", "align": "left"}
     left = math.log10(totals[0]) + 0.06
     if facts["floors"]:
-        return [plain | {"x": left, "y": math.log10(0.5), "text": FORBIDDEN.replace("can be", "<br>can be")}]
+        return [plain | {"x": left, "y": math.log10(0.5), "text": FORBIDDEN.replace("mechanism ", "<br>mechanism<br>")}]
     return [plain | {"x": left, "y": math.log10(0.12), "text": "no floor is known<br>against this observer"}]
 
 
@@ -166,26 +167,22 @@ def _measured(curve: Mapping[str, Any], colour: str) -> list[Trace]:
 
 
 def _parameter_rows(facts: Facts) -> tuple[list[str], list[list[str]]]:
-    asked = {
-        curve["name"]: {point["asked"]: point["epsilon"] for point in curve["points"]} for curve in facts["curves"]
-    }
-    header = ["total epsilon", *(f"{curve['name']}, per {curve['per']}" for curve in facts["curves"])]
+    curves = [curve for curve in facts["curves"] if curve["per"] == "report"]
+    asked = {curve["name"]: {point["asked"]: point["epsilon"] for point in curve["points"]} for curve in curves}
     rows = []
     for total in _totals(facts):
         cells = [f"{found[total]:.3g}" if total in found else NOTHING[1] for found in asked.values()]
         rows.append([f"{total:,g}", *cells])
-    return header, rows
+    return ["total epsilon", *asked], rows
 
 
 def _cell(point: Mapping[str, Any]) -> str:
     runs = point["measured"]
-    return percent(point["gap"]) + (f" ({percent(sum(runs) / len(runs))})" if runs else "")
+    if not runs:
+        return percent(point["gap"])
+    return f"{percent(point['gap'])} ({percent(sum(runs) / len(runs))})".replace(" ", "\u00a0")  # kept on one line
 
 
 def _totals(facts: Facts) -> list[float]:
     asked = {point["asked"] for curve in facts["curves"] for point in curve["points"]}
     return sorted(asked | {found["total_epsilon"] for found in facts["floors"]})
-
-
-def _has_points(facts: Facts) -> bool:
-    return bool(facts["curves"] and facts["curves"][0]["points"])

@@ -72,10 +72,10 @@ def simulate(
         600.0
     """
     stage = set_stage(problem, mechanism, controller, rounds, seed, start, schedule, averaging, keep)
-    chosen, why = choose_engine(engine, stage.crowd, threads, len(stage.book.participants))
     if stage.recorder.keep.state:
         held, remedy = f"the final state of {len(problem):,} clients", "use keep=Keep(state=False)"
         check_room(held, 10 * len(problem), free_memory(), "here", remedy)
+    chosen, why = choose_engine(engine, stage.crowd, threads, len(stage.book.participants))
     interrupted = run_rounds(chosen, stage, progress)
     trajectory = stage.trajectory(chosen.name, why)
     if interrupted:

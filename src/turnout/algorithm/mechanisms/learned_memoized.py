@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from turnout.algorithm.learning import Learner
-from turnout.algorithm.mechanism import Mechanism
-from turnout.algorithm.mechanisms.memoized import Memoized, surrogate
+from turnout.algorithm.mechanisms.memoized import Memoized, OneRelease, surrogate
 from turnout.algorithm.thresholds import check_epsilon
 from turnout.errors import invalid
-from turnout.problem.costs import Array, Clients, Costs, PolynomialCosts
+from turnout.problem.costs import Array, Costs, PolynomialCosts
 
 FIRST_GROUP = 6
 GROWTH = 0.3
@@ -22,7 +21,7 @@ GROWTH = 0.3
 
 
 @dataclass(frozen=True)
-class LearnedMemoized(Mechanism):
+class LearnedMemoized(OneRelease):
     """Each client releases a level once, through the best channel known when it joins.
 
     Groups of clients join in a public random order. The first few get a channel for a guess of the costs and
@@ -62,8 +61,8 @@ class LearnedMemoized(Mechanism):
     def enrol(self, costs: Costs, uniform: Array, weights: Any = 1, share: float | None = None) -> PolynomialCosts:
         """The public surrogate of each client, all joined one group after another."""
         if share is None or len(costs) < 2:
-            remedy = "a client of its own takes `Memoized` with the price and channel that its server has learned"
-            raise invalid("learned-memoized", "used for a whole population", f"{len(costs)} client(s)", remedy)
+            remedy = "take memoized instead: each client is one, with the channel and the price of its group"
+            raise invalid("learned-memoized", "joined by a whole population", "clients on their own", remedy)
         given = (np.array(self.levels), np.array(self.least)) if self.levels else None
         learner = Learner(self.epsilon, share, self.start, given)
         own = np.broadcast_to(np.asarray(weights, dtype=np.float64), (len(costs),))
@@ -76,20 +75,6 @@ class LearnedMemoized(Mechanism):
             brought = own[group] / own.mean()
             learner.see(channel, np.bincount(released, brought, len(channel.levels)).astype(np.float64))
         return surrogate(level, price, own)
-
-    @staticmethod
-    def response(intent: Any, average: Any, parameters: Any) -> Any:
-        """The surrogate's intent, which is public."""
-        return intent
-
-    @staticmethod
-    def limits(average: Any, parameters: Any) -> tuple[Any, Any]:
-        """Anything: the report holds nothing that was not released."""
-        return 0.0, 1.0
-
-    def __getitem__(self, clients: Clients) -> Self:
-        """The same for every client: nothing of it differs by client."""
-        return self
 
 
 def groups(clients: int) -> list[npt.NDArray[np.int64]]:

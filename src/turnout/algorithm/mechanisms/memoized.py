@@ -52,8 +52,28 @@ def surrogate(level: Array, price: Any, weights: Any = 1) -> PolynomialCosts:
     return PolynomialCosts(np.stack([square, sixth], axis=1), (2, 6))
 
 
+class OneRelease(Mechanism):
+    """A mechanism that releases something once, at joining, and then acts on that alone: epsilon is for a lifetime."""
+
+    epsilon: float
+
+    @staticmethod
+    def response(intent: Any, average: Any, parameters: Any) -> Any:
+        """The surrogate's intent, which is public."""
+        return intent
+
+    @staticmethod
+    def limits(average: Any, parameters: Any) -> tuple[Any, Any]:
+        """Anything: the report holds nothing that was not released."""
+        return 0.0, 1.0
+
+    def __getitem__(self, clients: Clients) -> Self:
+        """The same for every client: nothing of it differs by client."""
+        return self
+
+
 @dataclass(frozen=True)
-class Memoized(Mechanism):
+class Memoized(OneRelease):
     """At joining the client releases a level once, through a private channel; then it acts on that alone.
 
     Whatever its cost, each public level comes with a probability between its `least` one and e^epsilon times
@@ -140,17 +160,3 @@ class Memoized(Mechanism):
         found = np.empty_like(order)
         np.put_along_axis(found, order, least[order] + np.clip(WORDS - least.sum() - before, 0, extra), axis=1)
         return found
-
-    @staticmethod
-    def response(intent: Any, average: Any, parameters: Any) -> Any:
-        """The surrogate's intent, which is public."""
-        return intent
-
-    @staticmethod
-    def limits(average: Any, parameters: Any) -> tuple[Any, Any]:
-        """Anything: the report holds nothing that was not released."""
-        return 0.0, 1.0
-
-    def __getitem__(self, clients: Clients) -> Self:
-        """The same for every client: nothing of it differs by client."""
-        return self

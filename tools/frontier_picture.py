@@ -42,7 +42,9 @@ def panel(axis: Any, facts: Mapping[str, Any]) -> None:
     if floors:
         x, y = [found["total_epsilon"] for found in floors], [100 * found["gap"] for found in floors]
         axis.fill_between(x, y, LOWEST, color="#e3e3e3", linewidth=0)
-        axis.text(1.15, 1.1, FORBIDDEN.replace("mechanism ", "\nmechanism\n"), fontsize=8, color="#555555", va="center")
+        axis.text(
+            1.15, 1.1, FORBIDDEN.replace("mechanism ", "\nmechanism\n"), fontsize=7.5, color="#555555", va="center"
+        )
     else:
         axis.text(1.15, 0.11, "no floor is known\nagainst this observer", fontsize=8, color="#555555", va="center")
     for colour, curve in zip(PALETTE, facts["curves"], strict=False):

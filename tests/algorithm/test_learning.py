@@ -185,16 +185,16 @@ def test_weights_are_what_a_client_brings():
 
 def test_a_client_of_its_own_is_refused():
     mechanism, uniform = LearnedMemoized(4.0, 10.0), np.array([0.5])
-    with pytest.raises(ValueError, match="used for a whole population, got 1 client"):
+    with pytest.raises(ValueError, match="joined by a whole population"):
         mechanism.enrol(PolynomialCosts([[3.0]], (2,)), uniform, share=0.5)
-    with pytest.raises(ValueError, match="a client of its own takes `Memoized`"):
+    with pytest.raises(ValueError, match="take memoized instead"):
         mechanism.enrol(PolynomialCosts([[3.0], [4.0]], (2,)), np.array([0.5, 0.5]))
 
 
 def test_a_durable_client_refuses_it(tmp_path):
     with (
         Ledger.open(tmp_path / "cost.jsonl", datum="cost", limit=Limit(10, 4.0)) as ledger,
-        pytest.raises(ValueError, match="a client of its own takes `Memoized`"),
+        pytest.raises(ValueError, match="take memoized instead"),
     ):
         DurableClient(
             tmp_path,
@@ -244,10 +244,11 @@ def test_a_learned_price_is_nearly_as_good_as_the_given_one(epsilon, off):
 def test_few_clients_pay_for_their_teachers(epsilon, points):
     """1,200 clients: the same, but those who join first, at a price that nobody knows yet, are a larger part.
 
-    The price's relative error after n released levels has a variance of about v / n (it is an estimate from n
-    independent draws), and a small error costs a client in proportion to its square. The sum of v / n over n up to N,
-    per client, is v log(N) / N: a cost of learning, in points and not in parts of the gap. At 1,200 clients it is about
-    half a point at total epsilon 8, where the gap itself is below two; the 10 % of the test above are out of reach.
+    A rule of thumb, not a proof: the price's relative error after n released levels has a variance of about v / n, and
+    a small error costs a client in proportion to its square. The sum of v / n over n up to N, per client, is
+    v log(N) / N: a cost in points, not in parts of the gap. Measured (12 seeds): 1.2, 0.65 and 0.6 points at total
+    epsilon 4, 6 and 8, which is 5, 10 and 35 % of the gap: this many clients do not keep to the 10 % above. The bounds
+    here are above the measured ones by a half to more, so that a learner that gets worse is noticed.
     """
     problem, best = paper_population(0).problem(600), best_for_the_paper(epsilon)
     learned = LearnedMemoized(epsilon, 3.0 * best.price, best.levels, best.least)

@@ -1,0 +1,121 @@
+"""`turnout frontier`: its table, its JSON, its page, and Ctrl-C."""
+
+import json
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from report.browser import chromium, opened
+from turnout import paper_population
+from turnout.cli.frontier import frontier
+from turnout.plan import frontier as plan
+from turnout.report.frontier_report import frontier_page, frontier_rows, notes
+
+SMALL = ("--clients", 40, "--rounds", 20)
+
+
+@pytest.fixture(scope="module")
+def app():
+    found = typer.Typer()
+    found.command()(frontier)
+    return found
+
+
+@pytest.fixture
+def few(monkeypatch):
+    """Few totals, so that it is quick."""
+    whole = plan.growing
+    monkeypatch.setattr(
+        plan, "growing", lambda *given, **named: whole(*given, **named, totals=[2.0, 4.0], beyond=[60.0])
+    )
+
+
+def call(app, *arguments):
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def test_json_of_both_adversaries_and_a_page(app, few, tmp_path):
+    page = tmp_path / "frontier.html"
+    done = call(app, *SMALL, "--honest", 30, "--check", 1, "--json", "-o", page)
+    assert done.exit_code == 0, done.output
+    facts = json.loads(done.output)
+    server, sums = facts["frontiers"]
+    assert (server["adversary"], server["honest"], len(server["floors"])) == ("server", None, 2)
+    assert (sums["adversary"], sums["honest"], sums["floors"]) == ("sum", 30, [])
+    assert all(len(point["measured"]) == 1 for curve in server["curves"] for point in curve["points"])
+    assert facts["output"] == str(page)
+    assert not facts["interrupted"]
+    text = page.read_text()
+    for said in ("no mechanism can be here", "no floor is known", "in brackets the mean of 1 simulated runs"):
+        assert said in text
+
+
+def test_the_table(app, few):
+    done = call(app, *SMALL, "--adversary", "server")
+    assert done.exit_code == 0, done.output
+    assert "cost gap by total epsilon over 20 rounds at delta 1e-06" in done.output
+    assert "tracking-" in done.output
+    assert "classical has no total epsilon at all: gap 0.00 %" in done.output
+    assert "choosing clients at random gives away nothing" in done.output
+
+
+def test_a_file_of_simulate_gives_population_and_rounds(app, few, tmp_path):
+    file = tmp_path / "run.toml"
+    file.write_text('rounds = 30\ncapacity = 10\n[population]\nclients = 40\n[mechanism]\nkind = "classical"\n')
+    facts = json.loads(call(app, file, "--adversary", "sum", "--json").output)["frontiers"][0]
+    assert (facts["rounds"], facts["capacity"], facts["clients"]) == (30, 10, 40)
+    assert "clamp around 0.25" in [curve["name"] for curve in facts["curves"]]
+
+
+def test_ctrl_c_keeps_what_is_done(app, monkeypatch):
+    whole = plan.growing
+
+    def stopped(*given, **named):
+        for found in whole(*given, **named, totals=[2.0], beyond=[]):
+            yield found
+            if found.curves and found.curves[-1].points:
+                raise KeyboardInterrupt
+
+    monkeypatch.setattr(plan, "growing", stopped)
+    done = call(app, *SMALL, "--json")
+    assert done.exit_code == 130
+    facts = json.loads(done.output)
+    assert facts["interrupted"]
+    (only,) = facts["frontiers"]
+    assert [curve["name"] for curve in only["curves"]] == ["clamp"]
+    assert "interrupted" in call(app, *SMALL).output
+
+
+def test_a_page_of_hardly_anything():
+    first = next(plan.growing(paper_population(0, 40).problem(20), 20)).facts()
+    assert frontier_rows(first) == (["total epsilon"], [])
+    assert "chosen at random" in frontier_page([first]).html()
+    assert len(notes(first)) == 4
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--adversary", "nobody"], "--adversary must be server, sum or both"),
+        (["--adversary", "server", "--honest", 3], "--honest must be given with --adversary sum or both"),
+        (["--honest", 1200], "honest must be from 0 to 1199"),
+        (["--rounds", 3], "rounds must be 10 or more"),
+        (["--delta", 0], "delta must be above 0"),
+        (["--clients", 81], "multiple of 4"),
+    ],
+)
+def test_bad_input(app, few, arguments, says):
+    assert says in str(call(app, *arguments).exception)
+
+
+def test_the_page_in_a_browser(tmp_path):
+    problem = paper_population(0, 40).problem(20)
+    asked = {"totals": [2.0, 4.0], "beyond": [60.0], "check": 1}
+    found = [plan.frontier(problem, 20, adversary=one, **asked).facts() for one in ("server", "sum")]
+    path = frontier_page(found).save(tmp_path / "page.html")
+    with chromium() as browser:
+        for scheme, width in (("light", 1100), ("dark", 360)):
+            with opened(browser, path, scheme=scheme, width=width) as view:
+                view.assert_healthy()
+                assert len(view.plots()) == 2

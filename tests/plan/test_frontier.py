@@ -1,0 +1,180 @@
+"""The frontier: totals are kept, nothing lies below the floor, and the numbers of docs/frontier.md."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from turnout import Problem, optimum, paper_population
+from turnout.plan.frontier import frontier, growing, measured_gap
+from turnout.plan.offers import largest_within, makers
+from turnout.plan.wish import Wish
+from turnout.privacy.accounting import total_epsilon
+from turnout.privacy.floor import floor
+from turnout.report.frontier_report import percent
+
+DOC = Path(__file__).parents[2] / "docs" / "frontier.md"
+PAPER = paper_population(seed=0).problem(600)
+FALSE_ALARM = 1e-6
+
+
+@pytest.fixture(scope="module")
+def small():
+    return frontier(paper_population(0, 120).problem(60), 200, totals=[2.0, 6.0], beyond=[50.0, 400.0])
+
+
+def test_totals_are_kept_and_gaps_fall(small):
+    assert [curve.name for curve in small.curves] == [
+        "clamp", "randomized-response", "memoized", "learned-memoized", "tracking-clamp"
+    ]  # fmt: skip
+    for curve in small.curves:
+        assert curve.missing == ""
+        assert all(0.9 * point.asked < point.total_epsilon <= point.asked for point in curve.points if point.asked < 12)
+        assert all(point.total_epsilon <= point.asked for point in curve.points)
+        gaps = [point.gap for point in curve.points]
+        assert gaps == sorted(gaps, reverse=True)
+
+
+def test_equal_boxes_have_equal_totals_and_released_levels_end_at_the_largest(small):
+    clamp, response, memoized, *_ = small.curves
+    assert [point.total_epsilon for point in clamp.points] == [point.total_epsilon for point in response.points]
+    assert all(a.gap < b.gap for a, b in zip(clamp.points, response.points, strict=True))
+    assert [point.total_epsilon for point in memoized.points] == [2.0, 6.0, 12.0]
+    assert memoized.per == "release"
+    assert clamp.per == "report"
+
+
+def test_no_forecast_lies_below_the_floor(small):
+    assert [found.total_epsilon for found in small.floors] == [2.0, 6.0]
+    for found in small.floors:
+        assert found.gap <= found.reached
+        at = [point.gap for curve in small.curves for point in curve.points if point.asked == found.total_epsilon]
+        assert len(at) == 5
+        assert min(at) >= found.gap
+
+
+def lies_below(gaps, bound):
+    """Whether the mean of runs is below a bound, wrongly said once in a million times."""
+    from scipy import stats
+
+    room = stats.t.ppf(1.0 - FALSE_ALARM, len(gaps) - 1) * np.std(gaps, ddof=1) / len(gaps) ** 0.5
+    return np.mean(gaps) + room < bound
+
+
+def test_no_measured_gap_lies_below_the_floor():
+    """The floor is about the mean, and levels are released at random: hence several runs of each."""
+    lowest = floor(PAPER, 4.0).gap
+    wish = Wish(PAPER, 1000, budget=4.0)
+    for maker in makers(wish):
+        gaps = [measured_gap(maker, largest_within(maker, 4.0), seed) for seed in range(12)]
+        assert not lies_below(gaps, lowest), maker.kind
+    memoized = next(maker for maker in makers(wish) if maker.kind == "memoized")
+    assert lies_below([measured_gap(memoized, 6.0, seed) for seed in range(12)], lowest)  # 6, sold as 4
+
+
+def test_the_sum_has_no_floor_and_says_so():
+    found = frontier(PAPER, 100, adversary="sum", totals=[2.0], beyond=[])
+    assert found.floors == ()
+    assert "no floor is known" in found.no_floor
+    assert found.honest == 1199
+    assert "tracking-clamp" not in [curve.name for curve in found.curves]
+    assert (
+        percent(found.curves[0].points[0].gap) == "13.0 %"
+    )  # as the document says; the server's floor is no floor here
+    assert floor(PAPER, 2.0).gap == pytest.approx(0.594, abs=0.001)
+
+
+def test_fewer_honest_others_hide_less():
+    problem = paper_population(0, 120).problem(60)
+    asked = {"rounds": 100, "adversary": "sum", "totals": [4.0], "beyond": []}
+    many, few = (frontier(problem, honest=honest, **asked).curves[0].points[0] for honest in (119, 40))
+    assert few.epsilon < many.epsilon
+    assert few.gap > many.gap
+
+
+def test_what_is_known_without_any_total():
+    first = next(growing(PAPER, 1000))
+    assert first.random_gap == pytest.approx(PAPER.cost(np.full(1200, 0.5)) / optimum(PAPER).cost - 1)
+    assert percent(first.random_gap) == "100.4 %"
+    assert [(name, percent(gap)) for name, gap in first.promises_nothing] == [
+        ("paper coin, β = 3.5", "0.69 %"), ("paper coin, β = 1", "9.3 %"), ("classical", "0.00 %")
+    ]  # fmt: skip
+
+
+def test_a_capacity_out_of_reach_is_said():
+    found = frontier(paper_population(0, 400).problem(8), 100, totals=[2.0], beyond=[4.0])
+    curves = {curve.name: curve for curve in found.curves}
+    assert curves["clamp"].points == ()
+    assert curves["clamp"].missing == "up to total epsilon 4: within the total, its coin alone misses the capacity"
+    assert len(curves["clamp around 0.02"].points) == 2
+    assert found.promises_nothing[0][1] is None  # the paper's coin alone brings more
+
+
+def test_too_many_rounds_for_a_total_is_said():
+    found = frontier(paper_population(0, 40).problem(20), 2_000_000, totals=[0.5], beyond=[])
+    assert "its smallest epsilon per report gives away more" in found.curves[0].missing
+
+
+def test_weights_of_many_sizes_have_no_floor():
+    costs = paper_population(0, 40).costs
+    problem = Problem(costs, 30.0, np.linspace(1.0, 2.0, 40))
+    found = frontier(problem, 50, totals=[2.0], beyond=[])
+    assert "different sizes for the floor" in found.no_floor
+    curves = {curve.name: curve for curve in found.curves}
+    assert curves["memoized"].points == ()
+    assert "different sizes" in curves["memoized"].missing
+    assert len(curves["clamp"].points) == 1
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"totals": []}, "totals must be above 0 and rising"),
+        ({"totals": [0.0, 1.0]}, "totals must be above 0 and rising"),
+        ({"totals": [2.0, 1.0]}, "totals must be above 0 and rising"),
+        ({"totals": [20.0]}, "totals must be above 0 and rising"),  # beyond begins there
+        ({"check": -1}, "check must be 0 seeds or more"),
+        ({"adversary": "nobody"}, "adversary must be 'server' or 'sum'"),
+        ({"honest": 3}, "honest must be"),
+    ],
+)
+def test_bad_input(given, says):
+    with pytest.raises(ValueError, match=says):
+        frontier(PAPER, 100, **given)
+
+
+def documented(adversary):
+    part = DOC.read_text().split(f"<!-- table: {adversary},")[1].split("<!-- end -->")[0]
+    header, _, *rows = [
+        [cell.strip() for cell in row.strip("|\n").split("|")] for row in part.splitlines() if row.startswith("|")
+    ]
+    return {row[0]: dict(zip(header[1:], row[1:], strict=True)) for row in rows}
+
+
+def test_the_tables_of_the_document():
+    server = documented("server")
+    again = frontier(PAPER, 10_000, totals=[4.0], beyond=[1000.0])
+    for total, column in (("4", 4.0), ("1,000", 1000.0)):
+        for curve in again.curves:
+            said = [percent(point.gap) for point in curve.points if point.asked == column]
+            assert server[total][curve.name] == (said[0] if said and point_is_shown(curve, column) else "–")
+    assert server["4"]["the floor"] == percent(again.floors[0].gap, down=True)
+    clamp = next(iter(makers(Wish(PAPER, 10_000, budget=4.0, adversary="sum"))))
+    assert documented("sum")["4"]["clamp"] == percent(clamp.gap(largest_within(clamp, 4.0)))
+
+
+def point_is_shown(curve, total):
+    return curve.per == "report" or total <= 12  # the document's released levels end at 12
+
+
+def test_what_the_document_concludes():
+    server, sums = documented("server"), documented("sum")
+    number = lambda cell: float(re.fullmatch(r"([\d.]+) %", cell)[1])  # noqa: E731
+    for total in ("1", "2", "3", "4", "6", "8"):
+        row = {name: number(cell) for name, cell in server[total].items()}
+        assert row["memoized"] - row["the floor"] < 1
+        assert abs(row["clamp"] - 100.4) < 2.5
+        assert row["tracking-clamp"] > 100.4
+        assert number(sums[total]["memoized"]) < number(sums[total]["clamp"])
+    assert 96 < total_epsilon(1 / (1 + np.exp(0.1)), 1 / (1 + np.exp(-0.1)), 10_000, 1e-6).epsilon < 97

@@ -30,8 +30,9 @@ HEADER = (
     "against random",
     "rounds to 90 %",
     "turnout",
-    "account",
 )
+"""Of the table, but for the account, which says over how many reports."""
+
 Run = dict[str, Any]
 
 
@@ -80,17 +81,19 @@ def _means(pairs: list[tuple[Run, Run]]) -> dict[str, Any]:
     }
 
 
-def account(row: dict[str, Any], rounds: int) -> str:
-    """Against the server, which sees every report; bounds are rounded upwards."""
+def header(rounds: int) -> tuple[str, ...]:
+    """The columns' names; the account is against the server, which sees every report."""
+    return (*HEADER, f"certified total ε against the server, {rounds} reports, δ = 1e-6")
+
+
+def account(row: dict[str, Any]) -> str:
+    """Bounds are rounded upwards."""
     if row["selection"] == "random":
         return "no report"
-    if row["epsilon_total"] is None:
-        return "none"
-    total = np.ceil(10 * row["epsilon_total"]) / 10
-    return f"ε ≤ {total:.1f} in total over {rounds} reports at δ = 1e-6, {row['epsilon_per_report']:g} per report"
+    return "none" if row["epsilon_total"] is None else f"≤ {np.ceil(10 * row['epsilon_total']) / 10:.1f}"
 
 
-def cells(row: dict[str, Any], rounds: int) -> list[str]:
+def cells(row: dict[str, Any]) -> list[str]:
     """A row for people."""
 
     def signed(value: tuple[float, float]) -> str:
@@ -107,7 +110,7 @@ def cells(row: dict[str, Any], rounds: int) -> list[str]:
         signed(row["costly_gain"]),
         "not all" if row["rounds"] is None else f"{row['rounds']:.0f}",
         f"{row['turnout']:.2f}",
-        account(row, rounds),
+        account(row),
     ]
 
 
@@ -115,8 +118,11 @@ def markdown(runs: list[Run], settings: dict[str, Any]) -> str:
     """The tables of the documentation, one for each family of costs."""
     parts = []
     for family, title in FAMILIES.items():
-        rows = [cells(row, settings["rounds"]) for row in summary(runs) if row["costs"] == family]
-        lines = ["| " + " | ".join(row) + " |" for row in (HEADER, ["---"] * 2 + ["---:"] * 8 + ["---"], *rows)]
+        rows = [cells(row) for row in summary(runs) if row["costs"] == family]
+        lines = [
+            "| " + " | ".join(row) + " |"
+            for row in (header(settings["rounds"]), ["---"] * 2 + ["---:"] * 8 + ["---"], *rows)
+        ]
         parts.append(f"**{title}**\n\n" + "\n".join(lines))
     return "\n\n".join(parts)
 
@@ -127,7 +133,7 @@ def terminal_table(runs: list[Run]) -> Table:
         "costs", "selection", "weights", "cost/best", "cost/random", "acc. %", "costly %", "to 90 %", "turnout"
     )
     for row in summary(runs):
-        _, _, best, usual, right, _, costly, _, rounds, turnout, _ = (cell.split(" ±")[0] for cell in cells(row, 0))
+        _, _, best, usual, right, _, costly, _, rounds, turnout, _ = (cell.split(" ±")[0] for cell in cells(row))
         names = (row["costs"], row["selection"], row["weights"].split("-")[0])
         table.add_row(
             *names, best, usual, right, costly, rounds, turnout, end_section=row["weights"] == "stored-updates"
@@ -150,9 +156,9 @@ def page(runs: list[Run], settings: dict[str, Any], folder: Path) -> Path:
         made.heading(title)
         caption = (
             f"Means over seeds ± standard errors; accuracy over the last {max(1, rounds // 6)} rounds. Differences are "
-            "to random selection with plain weights, seed by seed. The account is against the server."
+            "to random selection with plain weights, seed by seed."
         )
-        made.table(HEADER, [cells(row, rounds) for row in own], caption)
+        made.table(header(rounds), [cells(row) for row in own], caption)
         traces = [
             line(_rounds(row), 100 * np.array(row["costly_curve"]), _name(row), colour=colour, dash=dash)
             for row in own

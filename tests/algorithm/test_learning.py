@@ -19,7 +19,7 @@ from turnout import (
 )
 from turnout.algorithm.coins import ENROLMENT
 from turnout.algorithm.enrolment import released
-from turnout.algorithm.learning import LEVELS, Learner
+from turnout.algorithm.learning import Learner, levels_around
 from turnout.algorithm.mechanisms import LearnedMemoized, Memoized, mechanism_from_settings
 from turnout.algorithm.mechanisms.learned_memoized import groups
 from turnout.client.durable import DurableClient
@@ -93,7 +93,7 @@ def test_the_channel_is_designed_anew_and_stays_legal():
     for group in groups(1200):
         channel = learner.channel
         seen.add(tuple(channel.levels))
-        assert set(channel.levels.tolist()) <= set(LEVELS.tolist())
+        assert set(channel.levels.tolist()) <= set(levels_around(0.5).tolist())
         current = Memoized(6.0, channel.price, tuple(channel.levels), tuple(channel.least))  # refuses an illegal one
         learner.see(channel, np.bincount(current.release(costs[group], uniform[group]), minlength=len(channel.levels)))
     assert len(seen) >= 3
@@ -191,20 +191,19 @@ def test_a_client_of_its_own_is_refused():
         mechanism.enrol(PolynomialCosts([[3.0], [4.0]], (2,)), np.array([0.5, 0.5]))
 
 
-def test_a_durable_client_refuses_it(tmp_path):
-    with (
-        Ledger.open(tmp_path / "cost.jsonl", datum="cost", limit=Limit(10, 4.0)) as ledger,
-        pytest.raises(ValueError, match="take memoized instead"),
-    ):
-        DurableClient(
-            tmp_path,
-            PolynomialCosts([[3.0]], (2,)),
-            LearnedMemoized(4.0, 10.0),
-            ledger=ledger,
-            run="a",
-            prior=Prior(0.5),
-            epsilon_per_report=4.0,
-        )
+def test_a_durable_client_refuses_it_and_spends_nothing(tmp_path):
+    with Ledger.open(tmp_path / "cost.jsonl", datum="cost", limit=Limit(10, 4.0)) as ledger:
+        with pytest.raises(ValueError, match="one that a client can use by itself"):
+            DurableClient(
+                tmp_path,
+                PolynomialCosts([[3.0]], (2,)),
+                LearnedMemoized(4.0, 10.0),
+                ledger=ledger,
+                run="a",
+                prior=Prior(0.5),
+                epsilon_per_report=4.0,
+            )
+        assert ledger.remaining == 10
 
 
 @pytest.mark.parametrize(

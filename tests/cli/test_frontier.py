@@ -62,7 +62,9 @@ def test_the_table(app, few):
 
 def test_a_file_of_simulate_gives_population_and_rounds(app, few, tmp_path):
     file = tmp_path / "run.toml"
-    file.write_text('rounds = 30\ncapacity = 10\n[population]\nclients = 40\n[mechanism]\nkind = "classical"\n')
+    file.write_text(
+        'rounds = 30\ncapacity = 10\n[population]\nkind = "paper"\nclients = 40\n[mechanism]\nkind = "classical"\n'
+    )
     facts = json.loads(call(app, file, "--adversary", "sum", "--json").output)["frontiers"][0]
     assert (facts["rounds"], facts["capacity"], facts["clients"]) == (30, 10, 40)
     assert "clamp around 0.25" in [curve["name"] for curve in facts["curves"]]

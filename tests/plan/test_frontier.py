@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from turnout import Problem, optimum, paper_population
-from turnout.plan.frontier import frontier, growing, measured_gap
+from turnout.plan.frontier import frontier, growing, measured_gaps
 from turnout.plan.offers import largest_within, makers
 from turnout.plan.wish import Wish
 from turnout.privacy.accounting import total_epsilon
@@ -65,12 +65,12 @@ def lies_below(gaps, bound):
 def test_no_measured_gap_lies_below_the_floor():
     """The floor is about the mean, and levels are released at random: hence several runs of each."""
     lowest = floor(PAPER, 4.0).gap
-    wish = Wish(PAPER, 1000, budget=4.0)
+    wish = Wish(PAPER, 500, budget=4.0)
     for maker in makers(wish):
-        gaps = [measured_gap(maker, largest_within(maker, 4.0), seed) for seed in range(12)]
+        gaps = measured_gaps(maker, largest_within(maker, 4.0), 10)
         assert not lies_below(gaps, lowest), maker.kind
     memoized = next(maker for maker in makers(wish) if maker.kind == "memoized")
-    assert lies_below([measured_gap(memoized, 6.0, seed) for seed in range(12)], lowest)  # 6, sold as 4
+    assert lies_below(measured_gaps(memoized, 6.0, 10), lowest)  # 6, sold as 4
 
 
 def test_the_sum_has_no_floor_and_says_so():
@@ -79,10 +79,9 @@ def test_the_sum_has_no_floor_and_says_so():
     assert "no floor is known" in found.no_floor
     assert found.honest == 1199
     assert "tracking-clamp" not in [curve.name for curve in found.curves]
-    assert (
-        percent(found.curves[0].points[0].gap) == "13.0 %"
-    )  # as the document says; the server's floor is no floor here
-    assert floor(PAPER, 2.0).gap == pytest.approx(0.594, abs=0.001)
+    # As the document says; so the server's floor is no floor here.
+    assert round(100 * found.curves[0].points[0].gap) == 13
+    assert round(100 * floor(PAPER, 2.0).gap) == 59
 
 
 def test_fewer_honest_others_hide_less():
@@ -103,7 +102,7 @@ def test_what_is_known_without_any_total():
 
 
 def test_a_capacity_out_of_reach_is_said():
-    found = frontier(paper_population(0, 400).problem(8), 100, totals=[2.0], beyond=[4.0])
+    found = frontier(paper_population(0, 100).problem(2), 50, adversary="sum", totals=[2.0], beyond=[4.0])
     curves = {curve.name: curve for curve in found.curves}
     assert curves["clamp"].points == ()
     assert curves["clamp"].missing == "up to total epsilon 4: within the total, its coin alone misses the capacity"
@@ -112,19 +111,17 @@ def test_a_capacity_out_of_reach_is_said():
 
 
 def test_too_many_rounds_for_a_total_is_said():
-    found = frontier(paper_population(0, 40).problem(20), 2_000_000, totals=[0.5], beyond=[])
+    found = frontier(paper_population(0, 40).problem(20), 300_000, totals=[0.2], beyond=[])
     assert "its smallest epsilon per report gives away more" in found.curves[0].missing
 
 
 def test_weights_of_many_sizes_have_no_floor():
     costs = paper_population(0, 40).costs
-    problem = Problem(costs, 30.0, np.linspace(1.0, 2.0, 40))
+    problem = Problem(costs, 400.0, np.arange(1, 41))
     found = frontier(problem, 50, totals=[2.0], beyond=[])
-    assert "different sizes for the floor" in found.no_floor
-    curves = {curve.name: curve for curve in found.curves}
-    assert curves["memoized"].points == ()
-    assert "different sizes" in curves["memoized"].missing
-    assert len(curves["clamp"].points) == 1
+    assert "of at most 12 different sizes" in found.no_floor
+    assert all(len(curve.points) == 1 for curve in found.curves if curve.per == "report")
+    assert len(found.curves) >= 4
 
 
 @pytest.mark.parametrize(
@@ -173,7 +170,7 @@ def test_what_the_document_concludes():
     number = lambda cell: float(re.fullmatch(r"([\d.]+) %", cell)[1])  # noqa: E731
     for total in ("1", "2", "3", "4", "6", "8"):
         row = {name: number(cell) for name, cell in server[total].items()}
-        assert row["memoized"] - row["the floor"] < 1
+        assert row["memoized"] - row["the floor"] < 1.1  # both are rounded
         assert abs(row["clamp"] - 100.4) < 2.5
         assert row["tracking-clamp"] > 100.4
         assert number(sums[total]["memoized"]) < number(sums[total]["clamp"])

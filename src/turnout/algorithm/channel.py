@@ -88,9 +88,12 @@ def best_channel(
 def _tidy(epsilon: float, levels: Array, least: Array, price: float, worth: Array) -> Channel:
     """Without the levels that are not used; the solver's rounding must not leave a row that cannot sum to 1."""
     used = least > 1e-9 * least.sum()
-    kept = least[used]
+    kept, here = least[used], levels[used]
+    if len(here) == 1:  # hardly any budget, or no choice: all do the same, and two levels are as good as one
+        reach = min(0.01, 1.0 - float(here[0])) or -0.01
+        here, kept = np.append(here - reach, here + max(reach, 0.0)), np.append(0.5 * kept, 0.5 * kept)
     kept = kept * max(1.0, (1.0 + 1e-9) / (kept.sum() * np.exp(epsilon)))
-    return Channel(epsilon, levels[used], kept / max(1.0, kept.sum() * (1.0 + 1e-12)), price, worth)
+    return Channel(epsilon, here, kept / max(1.0, kept.sum() * (1.0 + 1e-12)), price, worth)
 
 
 def _solve(

@@ -16,8 +16,18 @@ from turnout.algorithm.channel import Channel, best_channel
 from turnout.problem.costs import Array
 from turnout.problem.rising_root import rising_root
 
-LEVELS = np.linspace(0.04, 1.0, 25)
-"""What a channel may release."""
+
+def levels_around(share: float) -> Array:
+    """What a channel may release: 25 levels; where few take part, close together around what they do.
+
+    Example:
+        >>> levels_around(0.5)[[0, -1]], levels_around(0.001)[[0, -1]].round(4)
+        (array([0.04, 1.  ]), array([0.0001, 0.01  ]))
+    """
+    if share >= 0.2:
+        return np.linspace(0.04, 1.0, 25)
+    return np.geomspace(share / 10.0, min(1.0, 10.0 * share), 25)
+
 
 RATIOS = np.geomspace(0.02, 50.0, 120)
 """Types of clients: what each would bring at the price if it could come more than always, in parts of the mean. So
@@ -112,18 +122,21 @@ def _balancing(channel: Channel, types: Array, shares: Array, share: float) -> f
         at = Channel(channel.epsilon, channel.levels, channel.least, price)
         return float(shares @ (at.chances(_burden(types, at)) @ at.levels)) - share
 
-    low, high = channel.price / 10.0, channel.price * 10.0  # a step further would be a guess
-    if excess(low) >= 0.0:
-        return low
-    return high if excess(high) <= 0.0 else rising_root(excess, channel.price, 1e-4 * share)
+    low, high = channel.price / 3.0, channel.price * 3.0  # a step further would be a guess
+    if excess(low) < 0.0 < excess(high):
+        return rising_root(excess, channel.price, 1e-4 * share)
+    farthest = low if excess(channel.price) > 0.0 else high
+    # Where even that hardly changes what is released, levels say nothing about the price.
+    return farthest if abs(excess(farthest) - excess(channel.price)) > 0.05 * share else channel.price
 
 
 def _design(types: Array, shares: Array, epsilon: float, mean: float) -> Channel:
     # Two neighbours count as one: the programme takes long, and needs no such detail.
     types, shares = np.sqrt(types.reshape(-1, 2).prod(axis=1)), shares.reshape(-1, 2).sum(axis=1)
     here = shares > 1e-6
-    values = LEVELS**2 / (2.0 * types[here][:, None])
-    found = best_channel(values, shares[here] / shares[here].sum(), np.ones(int(here.sum())), epsilon, LEVELS, mean)
+    levels = levels_around(mean)
+    values = levels**2 / (2.0 * types[here][:, None])
+    found = best_channel(values, shares[here] / shares[here].sum(), np.ones(int(here.sum())), epsilon, levels, mean)
     assert isinstance(found, Channel)  # one group
     return found
 

@@ -41,6 +41,9 @@ class Mechanism:
     needs_public_average: ClassVar[bool] = False
     """Whether the box follows the average, so that the promise holds only where that is public."""
 
+    needs_population: ClassVar[bool] = False
+    """Whether clients can only join together, in a simulation, so that no real client can use it by itself."""
+
     def parameters(self) -> tuple[Any, ...]:
         """The numbers (or arrays of shape (clients,)) that `response` and `limits` take."""
         return ()

@@ -44,7 +44,8 @@ def holds(low: int, high: int, epsilon: float) -> bool:
     if not 0 < low <= high < WORDS:
         return False
     factor = growth(epsilon)
-    return high <= factor * low and WORDS - low <= factor * (WORDS - high)
+    # Rounded down in a context of our own: the caller's may be as coarse as it likes.
+    return high <= _DOWN.multiply(factor, Decimal(low)) and WORDS - low <= _DOWN.multiply(factor, Decimal(WORDS - high))
 
 
 @lru_cache(maxsize=1024)

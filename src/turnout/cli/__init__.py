@@ -9,6 +9,7 @@ import typer
 
 from turnout.cli.attack import attack
 from turnout.cli.audit import audit
+from turnout.cli.frontier import frontier
 from turnout.cli.optimum import optimum
 from turnout.cli.paper import paper
 from turnout.cli.plan import plan
@@ -33,6 +34,7 @@ app.command()(show)
 app.command()(report)
 app.command()(paper)
 app.command()(plan)
+app.command()(frontier)
 app.command()(attack)
 app.command()(audit)
 app.command()(sweep)

@@ -44,7 +44,7 @@ def frontier(
 
     [bold]Example:[/bold] turnout frontier --rounds 10000 --adversary both -o frontier.html
     """
-    from turnout.plan.wish import ADVERSARIES
+    from turnout.plan.wish import ADVERSARIES, Wish
     from turnout.report.page import plotly_source
     from turnout.simulation.output import check_writable
 
@@ -58,8 +58,10 @@ def frontier(
         raise invalid("--honest", allowed, honest, "leave it out: this server sees each report by itself")
     problem, planned = _problem(settings, (population, clients, population_seed, capacity), rounds)
     asked = ADVERSARIES if adversary == _BOTH else (adversary,)
-    stated = {"rounds": planned, "delta": delta, "check": check}
+    stated: dict[str, Any] = {"rounds": planned, "delta": delta, "check": check}
     wishes = [stated | {"adversary": one, "honest": honest if one == "sum" else None} for one in asked]
+    for one in wishes:
+        Wish(problem, planned, 1.0, delta=delta, adversary=str(one["adversary"]), honest=one["honest"])  # refuses now
     found, stopped = _work(problem, wishes, quiet=as_json)
     _say([one.facts() for one in found], output, as_json, stopped)
     if stopped:

@@ -239,6 +239,9 @@ class DurableClient:
             }
 
     def _check(self, prior: PublicStart, follow_at: float | None) -> None:
+        if self._mechanism.needs_population:
+            remedy = "take memoized, with the channel and the price that the server has learned"
+            raise invalid("mechanism", "one that a client can use by itself", self._mechanism.kind, remedy)
         if len(self._costs) != 1:
             raise invalid("costs", "of one client", f"{len(self._costs)} clients", "give costs[i], a population of one")
         if not (0.0 < prior.average <= 1.0 and 0.0 < prior.rounds < math.inf):

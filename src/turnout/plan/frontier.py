@@ -223,7 +223,7 @@ def _grow(
         if isinstance(point, str):
             curve = replace(curve, missing=f"up to total epsilon {total:g}: {point}")
         else:
-            runs = tuple(measured_gap(maker, point.epsilon, seed) for seed in range(check))
+            runs = measured_gaps(maker, point.epsilon, check)
             curve = replace(curve, points=(*curve.points, replace(point, measured=runs)))
             yield curve
             if point.gap < _CLOSE or point.epsilon >= 0.99 * LARGEST:
@@ -257,26 +257,23 @@ def _point(maker: Maker, total: float, known: dict[Any, float | None]) -> Point 
     return Point(maker.account(epsilon).epsilon, total, epsilon, maker.gap(epsilon))
 
 
-def measured_gap(maker: Maker, epsilon: float, seed: int) -> float:
-    """The cost gap of one simulated run of a mechanism, at the planned rounds, with a server tuned for it."""
+def measured_gaps(maker: Maker, epsilon: float, seeds: int) -> tuple[float, ...]:
+    """The cost gaps of simulated runs of a mechanism, over the planned rounds, with a server tuned for it."""
     from turnout.simulation.keep import Keep
     from turnout.simulation.simulate import simulate
 
+    if not seeds:
+        return ()
     wish, made = maker.wish, maker.make(epsilon)
-    tuned = tune(wish.problem, made, maker.start)
-    server = IntegralController(tuned.gain, 10.0 * tuned.initial)
-    run = simulate(
-        wish.problem,
-        made,
-        server,
-        wish.rounds,
-        seed=seed,
-        start=maker.start,
-        averaging=wish.averaging,
-        keep=Keep(every=wish.rounds),
-    )
-    assert run.cost is not None  # kept at the end
-    return float(run.cost[-1]) / optimum(wish.problem).cost - 1.0
+    tuned, best = tune(wish.problem, made, maker.start), optimum(wish.problem).cost
+    server, keep = IntegralController(tuned.gain, 10.0 * tuned.initial), Keep(every=wish.rounds)
+    start, averaging = maker.start, wish.averaging
+    gaps = []
+    for seed in range(seeds):
+        run = simulate(wish.problem, made, server, wish.rounds, seed=seed, start=start, averaging=averaging, keep=keep)
+        assert run.cost is not None  # kept at the end
+        gaps.append(float(run.cost[-1]) / best - 1.0)
+    return tuple(gaps)
 
 
 def _without_promise(problem: Problem) -> tuple[tuple[str, float | None], ...]:

@@ -59,10 +59,7 @@ class Floor:
         channel = self.channels[0]
         # An average of 0 cannot be a surrogate's.
         levels = np.maximum(channel.levels.round(6), _LEVELS[1] / 4.0)
-        least = channel.least
-        if len(levels) == 1:  # hardly any privacy budget: all do the same, and one level is as good as two
-            levels, least = np.append(0.99 * levels, levels), np.append(0.5 * least, 0.5 * least)
-        return Memoized(self.epsilon, channel.price, tuple(levels.tolist()), tuple(least.tolist()))
+        return Memoized(self.epsilon, channel.price, tuple(levels.tolist()), tuple(channel.least.tolist()))
 
     def __repr__(self) -> str:
         return (

@@ -46,6 +46,7 @@ class LearnedMemoized(OneRelease):
     levels: tuple[float, ...] = ()
     least: tuple[float, ...] = ()
     kind = "learned-memoized"
+    needs_population = True
 
     def __post_init__(self) -> None:
         check_epsilon(self.epsilon)

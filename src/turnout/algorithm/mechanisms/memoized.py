@@ -36,8 +36,13 @@ def usual_levels(epsilon: float) -> tuple[float, ...]:
         [3, 3, 7, 12, 23]
     """
     number = int(np.clip(np.rint(np.exp(epsilon / 3.2)), 3, 64))
-    ends = (0.2, 0.9) if number < 6 else (0.15, 1.0)  # where lies are frequent, the extremes cost most
-    return tuple(np.linspace(*ends, number).tolist())
+    if number >= 6:
+        return tuple(np.linspace(0.15, 1.0, number).tolist())
+    reach, center = (
+        min(0.35, 0.0875 * epsilon),
+        0.5 + min(0.05, 0.0125 * epsilon),
+    )  # lies are frequent: extremes cost most
+    return tuple(np.linspace(center - reach, center + reach, number).tolist())
 
 
 def surrogate(level: Array, price: Any, weights: Any = 1) -> PolynomialCosts:

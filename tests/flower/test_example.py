@@ -15,6 +15,7 @@ from turnout.flower import run_in_process
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "flower-digits"
 PAGE = ROOT / "docs" / "learning.md"
+FAMILIES = ("paper", "quadratic")
 SMALL = {"clients": 20, "capacity": 4, "num-server-rounds": 3, "selection": "coin", "weights": "stored-updates"}
 SMALL |= {"costs": "quadratic", "seed": 1, "local-steps": 10, "learning-rate": 0.1}
 
@@ -139,6 +140,37 @@ class TestDocumentation:
         assert row["costly_gain"][0] > -2.0
         assert row["over_random"][0] <= most
         assert row["turnout"] == pytest.approx(20, abs=0.5)
+
+    def test_the_numbers_in_the_text(self, rows):
+        """Losses, costs and rounds in the prose are those of the table."""
+        text = " ".join(PAGE.read_text().split())
+
+        def lost(family, selection, weights):
+            row = rows[family, selection, weights]
+            return f"{-row['gain'][0]:.1f}", f"{-row['costly_gain'][0]:.1f}"
+
+        def paid(selection):
+            return [f"{100 * rows[family, selection, 'plain']['over_random'][0]:.0f} %" for family in FAMILIES]
+
+        (first, second), (third, fourth) = (lost("paper", one, "plain") for one in ("classical", "coin"))
+        assert f"it loses {first} points" in text
+        assert f"digits {second}; with the paper's coin {third} and {fourth}." in text
+        (first, second), (third, fourth) = (lost("quadratic", one, "plain") for one in ("classical", "coin"))
+        assert f"it is {first} and {second}, and with the coin {third} and {fourth}." in text
+        (first, second), (third, fourth) = (lost(family, "coin", "inverse-participation") for family in FAMILIES)
+        assert f"is then {first} points below" in text
+        assert f"group's {second} (quadratic costs: {third} and {fourth})" in text
+        assert "the clients pay {} of what they would pay (quadratic: {})".format(*paid("coin")) in text
+        assert "pay {} of what random selection makes them pay (quadratic costs: {})".format(*paid("classical")) in text
+        assert "them to {} ({}), the certified Clamp to {} ({}).".format(*paid("coin"), *paid("clamp")) in text
+        ten = [
+            f"{rows['paper', one, two]['rounds']:.0f}" for one, two in (("coin", "stored-updates"), ("random", "plain"))
+        ]
+        assert "90 % in {} rounds, random selection in {}.".format(*ten) in text
+        most = max(abs(row["turnout"] - 20) for row in rows.values())
+        assert f"equal within {np.ceil(100 * most) / 100:.2f} of a client" in text
+        best = [rows[family, "classical", "plain"]["over_optimum"][0] for family in FAMILIES]
+        assert max(best) < 1.01  # "the least possible within a percent"
 
     @pytest.mark.parametrize("family", ["paper", "quadratic"])
     def test_the_warning(self, rows, family):

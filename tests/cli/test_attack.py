@@ -2,6 +2,7 @@
 
 import json
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,6 @@ import typer
 from typer.testing import CliRunner
 
 from turnout import Classical, IntegralController, Keep, paper_population, simulate
-from turnout.cli import attack as command
 from turnout.cli.attack import attack
 from turnout.privacy.attack import AttackErrors
 from turnout.report.attack_report import attack_page, attack_rows, percent
@@ -99,7 +99,7 @@ def test_ctrl_c_keeps_what_is_done(app, monkeypatch):
 
         return [("a run", found), ("another", found)]
 
-    monkeypatch.setattr(command, "_targets", targets)
+    monkeypatch.setattr(sys.modules["turnout.cli.attack"], "_targets", targets)
     done = call(app)
     assert done.exit_code == 130
     assert "7.0 %" in done.output

@@ -21,15 +21,14 @@ from turnout.algorithm.mechanisms import CappedCoin, Clamp, PaperCoin, TrackingC
 from turnout.algorithm.mechanisms.memoized import Memoized
 from turnout.algorithm.thresholds import widest_box
 from turnout.errors import FileProblem, MissingExtra, TurnoutError
+from turnout.privacy.account_of import account_of
 from turnout.privacy.accounting import total_epsilon
-from turnout.privacy.certificate import certificate
 from turnout.privacy.journal import InUse
 from turnout.settings import Table
 from turnout.simulation import sweep as sweep_module
 from turnout.simulation.design import design_from_settings
 from turnout.simulation.run_settings import run_from_settings
 from turnout.simulation.sweep import STORE, read_design, results_so_far, sweep
-from turnout.simulation.sweep_row import total_over_rounds
 from turnout.simulation.workers import spread
 
 ROOT = Path(__file__).parents[2]
@@ -248,7 +247,8 @@ def test_a_row_is_what_simulate_gives(tmp_path, paper_optimum):
 
 def test_totals():
     def total(mechanism, rounds=100):
-        return total_over_rounds(mechanism, certificate(mechanism), rounds, 1e-6)
+        found = account_of(mechanism, rounds, 1e-6)
+        return found.epsilon, found.delta
 
     assert total(Clamp(1.0)) == (total_epsilon(*widest_box(1.0), 100, 1e-6).epsilon, 1e-6)
     assert total(Memoized(4.0, price=9.0)) == (4.0, 0.0)

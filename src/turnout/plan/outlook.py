@@ -63,7 +63,7 @@ def outlook(problem: Problem, mechanism: Mechanism, rounds: int, averaging: Aver
         >>> problem = paper_population().problem(600)
         >>> found = outlook(problem, Clamp(2.0), 1000, Averaging(), Prior(0.5))
         >>> round(100 * found.gap, 1), round(found.forecast.spread)
-        (4.2, 17)
+        (4.5, 16)
     """
     tuned = tune(problem, mechanism, start)
     # The signal starts where it will settle: the price is known as well as the population is.

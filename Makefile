@@ -26,8 +26,8 @@ paper: $(READY) ## Reproduce the paper: figures, results.json and report.html in
 test: $(READY) ## Run all tests
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 
-test-deployment: $(READY) ## Run the tests with real SuperLinks and long Ray runs (minutes)
-	$(BIN)/python -m pytest -m deployment tests/flower
+test-deployment: $(READY) ## Run the tests that take minutes: real SuperLinks, long Ray runs, the benchmark
+	$(BIN)/python -m pytest -m deployment tests/flower tests/benchmarks
 
 check: $(READY) ## Lint, types, layers, docs and the paper map, without running tests
 	$(BIN)/ruff check .

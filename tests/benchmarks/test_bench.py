@@ -50,6 +50,7 @@ def test_a_digest_notices_one_bit(contenders):
     assert contenders.digest(stage) != before
 
 
+@pytest.mark.deployment  # it starts Ray and Flower too
 def test_a_quick_look(tmp_path):
     command = [sys.executable, str(BENCHMARKS / "bench.py"), "--quick", "--snapshot"]
     folders = ["--output", str(tmp_path / "out"), "--docs", str(tmp_path / "docs")]

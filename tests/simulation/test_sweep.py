@@ -268,8 +268,12 @@ def test_forecasts_if_asked(tmp_path):
     found = sweep(design_from_settings(file | coin | {"sweep": {"forecast": True}}), tmp_path, jobs=1)
     (row,) = found.rows
     assert row["forecast_cost_gap_percent"] == pytest.approx(row["cost_gap_percent"], abs=3)
-    prior = {"start": {"average": 0.5}}  # which the forecast does not know
+    prior = {"start": {"average": 0.5}}
     found = sweep(design_from_settings(file | coin | prior | {"sweep": {"forecast": True}}), tmp_path, jobs=1)
+    (row,) = found.rows
+    assert row["forecast_cost_gap_percent"] == pytest.approx(row["cost_gap_percent"], abs=3)
+    fading = {"averaging": {"remember": 50}}  # which the forecast does not know
+    found = sweep(design_from_settings(file | coin | fading | {"sweep": {"forecast": True}}), tmp_path, jobs=1)
     assert found.rows[0]["forecast_cost_gap_percent"] is None
 
 

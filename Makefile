@@ -53,7 +53,7 @@ paper-map: $(READY) ## Write docs/paper-map.md anew from the docstrings
 
 lock: $(READY) ## Pin all versions anew (needs uv)
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --upgrade \
-		--extra lab --extra flower --extra gpu --extra cluster --extra dev pyproject.toml --output-file requirements/dev.lock
+		--extra lab --extra server --extra postgres --extra flower --extra gpu --extra cluster --extra dev pyproject.toml --output-file requirements/dev.lock
 
 clean: ## Remove what was built
 	rm -rf $(VENV) results docs/_build .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,226 @@
+"""What coordinator and device say to each other: small JSON messages, nothing private and no turnout in any.
+
+A device enrols with a one-time code and is told all that is public: prior, mechanism, round, signal. From
+then on one request a round, which the coordinator holds until the round is closed: the device's bit goes up,
+the acknowledgement and the next signal come down. The file `openapi.json` beside this one says the same to machines.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Self
+
+from turnout.errors import TurnoutError, invalid
+
+VERSION = 1
+PREFIX = f"/v{VERSION}"
+ENROL, REPORT, ROUND, LEAVE = f"{PREFIX}/enrol", f"{PREFIX}/report", f"{PREFIX}/round", f"{PREFIX}/leave"
+
+LARGEST_BODY = 2048
+"""Bytes of a request; a report has about 60."""
+
+LARGEST_REPLY = 64 * 1024
+"""Bytes of a reply that a device reads; an enrolment's has under 1,000, or more with a released channel."""
+
+RUN_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
+"""A run's name is also a folder's on the device."""
+
+OUTCOMES = ("accepted", "confirmed", "closed", "pending")
+"""Of a report: new; the same bit again; too late, the round had closed; not closed yet, send it again."""
+
+
+class ProtocolProblem(TurnoutError):
+    """A message that is not of this protocol, or of another version of it.
+
+    Example:
+        >>> issubclass(ProtocolProblem, TurnoutError)
+        True
+    """
+
+
+@dataclass(frozen=True)
+class Offer:
+    """A round that is open: the signal that decides it, and nothing else of it.
+
+    Attributes:
+        round: from 0.
+        signal: the public number; any float that JSON holds.
+    """
+
+    round: int
+    signal: float
+
+    @classmethod
+    def read(cls, value: object) -> Self:
+        """From a message.
+
+        Raises:
+            ProtocolProblem: it is none.
+        """
+        found = fields(value, {"round": int, "signal": float}, "offer")
+        return cls(_round(found["round"]), found["signal"])
+
+
+@dataclass(frozen=True)
+class Report:
+    """A device's bit for a round of a run.
+
+    Attributes:
+        run: its name.
+        round: the round that was offered.
+        participates: the bit, as it is stored on the device.
+    """
+
+    run: str
+    round: int
+    participates: bool
+
+    def body(self) -> bytes:
+        """As a request's body."""
+        return json.dumps(asdict(self)).encode()
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What became of a report.
+
+    Attributes:
+        round: the one reported.
+        outcome: one of `OUTCOMES`.
+        counted: whether both histories now have the bit as reported; if not, as not participating.
+        lease: seconds, from the moment the device *sent* this request, for which a counted participation lasts; so
+            a slow network or clock can only shorten it. 0: it must not start, and must end.
+        next: the round that is open now; None if there is none yet.
+    """
+
+    round: int
+    outcome: str
+    counted: bool
+    lease: float
+    next: Offer | None
+
+    @classmethod
+    def read(cls, value: object, round: int) -> Self:
+        """From a reply to the report of a round.
+
+        Raises:
+            ProtocolProblem: it is no answer, or to another report.
+        """
+        kinds = {"round": int, "outcome": str, "counted": bool, "lease": float, "next": object}
+        found = fields(value, kinds, "answer")
+        if found["round"] != round:
+            raise ProtocolProblem(f"the answer must be to round {round}, got {found['round']!r}: not our coordinator")
+        if found["outcome"] not in OUTCOMES:
+            raise ProtocolProblem(f"the outcome must be one of {OUTCOMES}, got {found['outcome']!r}: update turnout")
+        lease = found["lease"] if 0.0 < found["lease"] < math.inf else 0.0
+        following = None if found["next"] is None else Offer.read(found["next"])
+        return cls(round, found["outcome"], found["counted"], lease, following)
+
+
+@dataclass(frozen=True)
+class Welcome:
+    """What a device is told once, at enrolling: all public but the token.
+
+    Attributes:
+        run: the run's name, for the device's ledger and its folder.
+        token: the device's secret; the coordinator keeps its hash only.
+        weight: what it counts for, as the operator set it with the code.
+        prior_average, prior_rounds: the public start of its history.
+        remember, by: how its history moves, as in `turnout.Averaging`.
+        mechanism: the settings of the proposed one; the device makes its own certificate from them.
+        offer: the round at which it joins, and its signal.
+    """
+
+    run: str
+    token: str
+    weight: int
+    prior_average: float
+    prior_rounds: float
+    remember: float | None
+    by: str
+    mechanism: Mapping[str, Any]
+    offer: Offer
+
+    def body(self) -> dict[str, Any]:
+        """As a message."""
+        return {"version": VERSION} | asdict(self)
+
+    @classmethod
+    def read(cls, value: object) -> Self:
+        """From a reply.
+
+        Raises:
+            ProtocolProblem: it is none, of another version, or holds what no honest coordinator sends.
+        """
+        kinds = {"run": str, "token": str, "weight": int, "prior_average": float, "prior_rounds": float}
+        kinds |= {"remember": object, "by": str, "mechanism": dict, "offer": object, "version": int}
+        found = fields(value, kinds, "welcome")
+        if found.pop("version") != VERSION:
+            raise ProtocolProblem(f"the protocol must be version {VERSION}: use the same turnout on both sides")
+        check_run_name(found["run"])
+        if not 1 <= found["weight"] <= 2**40 or not re.fullmatch(r"[A-Za-z0-9_-]{20,200}", found["token"]):
+            raise ProtocolProblem("the welcome must hold a weight from 1 and a token: not our coordinator")
+        if found["remember"] is not None:
+            found["remember"] = fields({"remember": found["remember"]}, {"remember": float}, "welcome")["remember"]
+        return cls(**found | {"offer": Offer.read(found["offer"])})
+
+
+def check_run_name(name: str) -> str:
+    """The name, if it is one that a run may have.
+
+    Raises:
+        ValueError: it is not.
+
+    Example:
+        >>> check_run_name("chargers-2026")
+        'chargers-2026'
+    """
+    if not isinstance(name, str) or not RUN_NAME.fullmatch(name):
+        raise invalid("run", "1 to 63 of a-z, 0-9 and -", repr(name)[:80], "name it like chargers-2026")
+    return name
+
+
+def read_json(body: bytes) -> Any:
+    """The value of a JSON text; NaN and infinities are none.
+
+    Raises:
+        ValueError: it is not JSON.
+    """
+
+    def refuse(word: str) -> Any:
+        raise ValueError(f"{word} is not JSON")
+
+    try:
+        return json.loads(body, parse_constant=refuse)
+    except RecursionError:
+        raise ValueError("too deeply nested") from None
+
+
+def fields(value: object, kinds: Mapping[str, type], name: str) -> dict[str, Any]:
+    """The fields of a message, all of them there and of their type; a whole number passes for a float.
+
+    Raises:
+        ProtocolProblem: one is missing or of another type. What the message holds beyond is ignored: a newer side.
+    """
+    if not isinstance(value, Mapping):
+        raise ProtocolProblem(f"the {name} must be an object, got {type(value).__name__}: update turnout on both sides")
+    found = {}
+    for key, kind in kinds.items():
+        got = value.get(key, fields)
+        if kind is float and isinstance(got, int) and not isinstance(got, bool):
+            got = float(got) if abs(got) < 2**1000 else math.inf
+        if got is fields or not isinstance(got, kind) or (kind is int and isinstance(got, bool)):
+            what = "nothing" if got is fields else type(got).__name__
+            raise ProtocolProblem(f"the {name}'s {key} must be {kind.__name__}, got {what}: update turnout")
+        found[key] = got
+    return found
+
+
+def _round(round: int) -> int:
+    if not 0 <= round < 2**53:
+        raise ProtocolProblem(f"a round must be from 0 to 2^53 - 1, got {round}: not our coordinator")
+    return round

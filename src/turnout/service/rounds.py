@@ -1,0 +1,220 @@
+"""One round of the coordinator: who reported what, who is acknowledged, where the signal goes. No clock, no disk."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from turnout.service.rules import LAST, Rules
+
+Codes = npt.NDArray[np.uint8]
+
+MISSING, NO, YES, REFUSED = 0, 1, 2, 3
+"""What a round has of a device: no report; "no"; an acknowledged "yes"; a "yes" beyond the hard limit, not counted."""
+
+
+@dataclass(frozen=True, eq=False)
+class Members:
+    """The devices of a run by slot; slots are given once and never again.
+
+    Attributes:
+        weight: what each counts for, shape (slots,).
+        joined: the round at which its history starts, shape (slots,).
+        here: whether it is a member still, shape (slots,).
+    """
+
+    weight: npt.NDArray[np.int64]
+    joined: npt.NDArray[np.int64]
+    here: npt.NDArray[np.bool_]
+
+    def __len__(self) -> int:
+        return len(self.weight)
+
+
+@dataclass(frozen=True)
+class Position:
+    """Where a run stands: all that the next round depends on, beside its members.
+
+    Attributes:
+        round: the open one.
+        offered: the signal that decides it, which devices are told.
+        controller: the controller's state, with Theta(round), by name.
+        on: packed bits by slot: whether the device's last acknowledged report was "yes".
+    """
+
+    round: int
+    offered: float
+    controller: Mapping[str, float]
+    on: bytes = b""
+
+    @property
+    def signal(self) -> float:
+        """Theta(round)."""
+        return float(self.controller["signal"])
+
+
+@dataclass(frozen=True, eq=False)
+class ClosedRound:
+    """A round as it went down in the books; what it says of a device is the truth for both sides.
+
+    Attributes:
+        round: which.
+        signal: Theta(round).
+        capacity: what was needed.
+        codes: MISSING, NO, YES or REFUSED by slot, shape (slots then,).
+        participants: the weight that was acknowledged.
+        demand: the weight that moved the signal: every "yes", and missing devices as the operator chose.
+        members: how many devices there were.
+        heard: how many of them reported.
+        frozen: whether too few reported for the signal to follow.
+        seconds: how long it was open.
+        closed_at: the wall clock, seconds since 1970; for people, never for decisions.
+    """
+
+    round: int
+    signal: float
+    capacity: float
+    codes: Codes
+    participants: int
+    demand: int
+    members: int
+    heard: int
+    frozen: bool
+    seconds: float = 0.0
+    closed_at: float = 0.0
+
+    def code(self, slot: int) -> int:
+        """What it has of a device."""
+        return int(self.codes[slot]) if slot < len(self.codes) else MISSING
+
+
+def first_position(rules: Rules) -> Position:
+    """Where a run begins: nobody is on, and nobody is forced on."""
+    state = rules.controller.start()
+    return Position(0, float(state.signal), state._asdict())
+
+
+def close(
+    rules: Rules,
+    position: Position,
+    members: Members,
+    reports: Codes,
+    capacity: float,
+    random: np.random.Generator,
+    *,
+    acknowledge: bool = True,
+    seconds: float = 0.0,
+    closed_at: float = 0.0,
+) -> tuple[ClosedRound, Position]:
+    """Close the open round: acknowledge up to the hard limit, move the signal, open the next.
+
+    The signal follows what was *wanted*, not what was acknowledged: a hard limit at the capacity would otherwise
+    hide every excess, and the signal could only rise.
+
+    Args:
+        rules: of the run.
+        position: the open round.
+        members: by slot.
+        reports: MISSING, NO or YES by slot, shape (slots,).
+        capacity: what is needed.
+        random: who is refused beyond the hard limit is drawn, so that nobody gains by being early.
+        acknowledge: False where the operator stops everyone: no "yes" counts, and the signal stays.
+        seconds: how long it was open.
+        closed_at: the wall clock.
+
+    Returns:
+        The round for the books, and where the run stands after it.
+    """
+    codes = np.where(members.here, reports, MISSING).astype(np.uint8)
+    heard, on = codes != MISSING, unpack(position.on, len(members))
+    presumed = on & members.here & ~heard if rules.safety.missing == LAST else np.zeros(len(members), np.bool_)
+    held = int(members.weight[presumed].sum())
+    demand = int(members.weight[codes == YES].sum()) + held
+    room = np.inf if rules.safety.hard_limit is None else rules.safety.hard_limit - held
+    _refuse_beyond(room if acknowledge else 0.0, codes, members, random)
+    frozen = not acknowledge or not heard.any() or heard.sum() < rules.safety.quorum * members.here.sum()
+    closed = ClosedRound(
+        round=position.round,
+        signal=position.signal,
+        capacity=capacity,
+        codes=codes,
+        participants=int(members.weight[codes == YES].sum()),
+        demand=demand,
+        members=int(members.here.sum()),
+        heard=int(heard.sum()),
+        frozen=bool(frozen),
+        seconds=seconds,
+        closed_at=closed_at,
+    )
+    on = np.where(heard, codes == YES, on) & members.here
+    return closed, _after(rules, position, closed, members, pack(on))
+
+
+def _refuse_beyond(room: float, codes: Codes, members: Members, random: np.random.Generator) -> None:
+    """Draw an order, and refuse whoever no longer fits."""
+    wanted = np.flatnonzero(codes == YES)
+    if members.weight[wanted].sum() <= room:
+        return
+    for slot in random.permutation(wanted):
+        if members.weight[slot] <= room:
+            room -= members.weight[slot]
+        else:
+            codes[slot] = REFUSED
+
+
+def _after(rules: Rules, position: Position, closed: ClosedRound, members: Members, on: bytes) -> Position:
+    state: Any = type(rules.controller.start())(**position.controller)
+    if closed.frozen:
+        state = state._replace(signal=state.signal * thinning(rules, closed, members) ** 2)
+    else:
+        state = rules.controller.step(state, closed.demand, closed.capacity)
+    state = state._replace(signal=min(float(state.signal), rules.most_signal(closed.capacity)))
+    offered = position.signal if rules.controller.lag else state.signal
+    return Position(position.round + 1, float(offered), state._asdict(), on)
+
+
+def thinning(rules: Rules, closed: ClosedRound, members: Members) -> float:
+    """By how much one missed round has thinned the missing devices' averages: the mean of n / (n + 1).
+
+    In an outage nothing is known of the turnout, so that the signal must not follow it. Yet averages fall while
+    devices are away, and a device with the cost x^p comes back with an intent that is x^(2-p) times as high: were the
+    signal merely held, all would come at once. So it sinks by the square of the thinning, which is
+    exact for p = 4 and a caution of a few rounds for p = 2.
+    """
+    missing = members.here & (closed.codes == MISSING)
+    if not missing.any():
+        return 1.0
+    behind = rules.prior.rounds + np.maximum(0, closed.round - members.joined[missing])
+    behind = np.minimum(behind, rules.averaging.cap - 1.0)
+    return float(np.mean(behind / (behind + 1.0)))
+
+
+def pack(bits: npt.NDArray[np.bool_]) -> bytes:
+    """Eight slots a byte."""
+    return np.packbits(bits).tobytes()
+
+
+def unpack(packed: bytes, slots: int) -> npt.NDArray[np.bool_]:
+    """As many bits as there are slots; those that the bytes do not reach are off."""
+    bits = np.unpackbits(np.frombuffer(packed, dtype=np.uint8), count=min(slots, 8 * len(packed))).astype(np.bool_)
+    return np.concatenate([bits, np.zeros(slots - len(bits), dtype=np.bool_)])
+
+
+def pack_codes(codes: Codes) -> bytes:
+    """Four slots a byte, for the books."""
+    return np.packbits(np.stack([codes >> 1, codes & 1], axis=1).reshape(-1)).tobytes()
+
+
+def unpack_codes(packed: bytes, slots: int) -> Codes:
+    """What `pack_codes` packed.
+
+    Example:
+        >>> unpack_codes(pack_codes(np.array([3, 0, 2, 1, 1], dtype=np.uint8)), 5)
+        array([3, 0, 2, 1, 1], dtype=uint8)
+    """
+    bits = np.unpackbits(np.frombuffer(packed, dtype=np.uint8), count=2 * slots).reshape(slots, 2)
+    return (bits[:, 0] << 1 | bits[:, 1]).astype(np.uint8)

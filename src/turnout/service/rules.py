@@ -1,0 +1,200 @@
+"""What the operator has fixed for a run: the algorithm's public settings, and the limits that keep it safe."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from turnout.algorithm.client import Averaging, Prior
+from turnout.algorithm.controllers import controller_from_settings
+from turnout.algorithm.mechanism import Mechanism
+from turnout.algorithm.mechanisms import mechanism_from_settings
+from turnout.algorithm.self_tuning import SelfTuningController
+from turnout.algorithm.server import Controller, IntegralController
+from turnout.errors import invalid
+from turnout.settings import Table
+
+ABSENT, LAST = "absent", "last"
+"""What a device that does not report counts as, for the signal: not participating, or as it last was."""
+
+WORTH_OF_CLIMBING = 100
+"""Rounds without anyone that lift an integral controller's signal to its bound, unless one is given."""
+
+
+@dataclass(frozen=True)
+class Safety:
+    """The limits that hold whatever fails.
+
+    Args:
+        missing: "absent" or "last"; there is no safe default: where taking part draws power, a device that is gone
+            is best taken as absent; where taking part means to save power (curtailment), as it last was.
+        hard_limit: the most that is acknowledged in a round, in units of weight; None: no limit.
+        quorum: the share of devices that must report, or else the signal does not follow the turnout.
+        most_signal: its upper bound; None: chosen from the controller.
+
+    Example:
+        >>> Safety(missing="absent", hard_limit=700)
+        Safety(missing='absent', hard_limit=700, quorum=0.5, most_signal=None)
+    """
+
+    missing: str
+    hard_limit: float | None = None
+    quorum: float = 0.5
+    most_signal: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.missing not in (ABSENT, LAST):
+            remedy = "'absent' if taking part uses something scarce, 'last' if it saves it"
+            raise invalid("missing", "'absent' or 'last'", repr(self.missing), remedy)
+        if self.hard_limit is not None and not 0.0 <= self.hard_limit < math.inf:
+            raise invalid("hard_limit", "0 or more", self.hard_limit, "give the most that may take part at once")
+        if not 0.0 <= self.quorum <= 1.0:
+            raise invalid("quorum", "from 0 to 1", self.quorum, "give the share of devices, such as 0.5")
+        if self.most_signal is not None and not 0.0 < self.most_signal < math.inf:
+            raise invalid("most_signal", "above 0 and finite", self.most_signal, "try ten times the usual signal")
+
+
+@dataclass(frozen=True)
+class Timing:
+    """When rounds close and how long a participation lasts, in seconds.
+
+    Args:
+        round: the shortest time from one round's close to the next, however early all have reported.
+        deadline: the longest; at least `round`. By default three halves of it, and 5 seconds at least.
+        lease: how long a participation lasts that is not renewed. By default the deadline, so that work goes on
+            from round to round. At most `round`: work of two rounds never overlaps, not even of a device whose
+            answer got lost.
+        hold: the longest that one request is kept waiting.
+
+    Example:
+        >>> Timing(round=60).deadline, Timing(round=60).lease
+        (90.0, 90.0)
+    """
+
+    round: float = 10.0
+    deadline: float = 0.0
+    lease: float = 0.0
+    hold: float = 30.0
+
+    def __post_init__(self) -> None:
+        if not 0.0 <= self.round < math.inf:
+            raise invalid("round", "0 seconds or more", self.round, "try 10")
+        if not self.deadline:
+            object.__setattr__(self, "deadline", max(5.0, 1.5 * self.round))
+        if not max(self.round, 0.01) <= self.deadline < math.inf:
+            raise invalid("deadline", f"at least the round's {self.round} s", self.deadline, "leave it out")
+        if not self.lease:
+            object.__setattr__(self, "lease", self.deadline)
+        if not 0.0 < self.lease < math.inf:
+            raise invalid("lease", "above 0 seconds", self.lease, "leave it out")
+        if not 0.1 <= self.hold <= 3600.0:
+            raise invalid("hold", "from 0.1 to 3600 seconds", self.hold, "try 30, less than any proxy's patience")
+
+
+@dataclass(frozen=True)
+class Rules:
+    """Everything that is fixed when a run begins. Capacity and mode change; these do not.
+
+    Args:
+        mechanism: proposed to the devices.
+        controller: how the signal moves.
+        prior: the public start of every history. It is sent to devices: capacity / devices would tell them that ratio.
+        averaging: how histories move.
+        safety: the limits.
+        timing: the seconds.
+        wait_for: no round closes before so many have enrolled.
+        delta: the chance left over in the account that is shown.
+
+    Example:
+        >>> from turnout.algorithm.mechanisms.clamp import Clamp
+        >>> rules = Rules(Clamp(1.0), SelfTuningController(), safety=Safety("absent"))
+        >>> rules_from_settings(Table(rules.settings())) == rules
+        True
+    """
+
+    mechanism: Mechanism
+    controller: Controller
+    safety: Safety
+    prior: Prior = field(default_factory=lambda: Prior(0.5, 10))
+    averaging: Averaging = field(default_factory=Averaging)
+    timing: Timing = field(default_factory=Timing)
+    wait_for: int = 1
+    delta: float = 1e-6
+
+    def __post_init__(self) -> None:
+        if self.mechanism.needs_population:
+            remedy = "give memoized with its price and levels: `turnout plan` finds them"
+            raise invalid("mechanism", "one that a device can use by itself", self.mechanism.kind, remedy)
+        if self.wait_for < 0:
+            raise invalid("wait_for", "0 or more devices", self.wait_for, "try 1")
+
+    def most_signal(self, capacity: float) -> float:
+        """The upper bound of the signal: the operator's, or one that an outage reaches late and leaves soon."""
+        if self.safety.most_signal is not None:
+            return self.safety.most_signal
+        if isinstance(self.controller, IntegralController):
+            return self.controller.initial + WORTH_OF_CLIMBING * self.controller.gain * capacity
+        return 1e6 * float(self.controller.start().signal)
+
+    def settings(self) -> dict[str, Any]:
+        """Everything that makes these rules again, as JSON holds it."""
+        return {
+            "mechanism": self.mechanism.settings(),
+            "controller": self.controller.settings(),
+            "start": asdict(self.prior),
+            "averaging": _given(asdict(self.averaging)),
+            "safety": _given(asdict(self.safety)),
+            "timing": asdict(self.timing),
+            "wait_for": self.wait_for,
+            "delta": self.delta,
+        }
+
+
+def _given(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def rules_from_settings(table: Table) -> Rules:
+    """Rules from a table, such as a file of `turnout plan -o`; only `safety.missing` has no default::
+
+    [mechanism]                 # clamp with 1.0 per report
+    [controller]                # self-tuning
+    [start]
+    [averaging]
+    [safety]
+    missing = "absent"
+    hard_limit = 700
+    [timing]
+    round = 10
+    """
+    table.ignore("capacity", "population", "rounds", "seed", "engine", "keep", "schedule")
+    safety, timing = table.table("safety", {}), table.table("timing", {})
+    start, averaging = table.table("start", {}), table.table("averaging", {})
+    controller = table.table("controller", {"kind": "self-tuning"})
+    rules = Rules(
+        mechanism=mechanism_from_settings(table.table("mechanism", {"kind": "clamp", "epsilon": 1.0})),
+        controller=controller_from_settings(controller)
+        if "kind" in controller or "gain" in controller
+        else (SelfTuningController()),
+        safety=Safety(
+            safety.text("missing", ""),
+            safety.number("hard_limit", None),
+            safety.number("quorum", 0.5),
+            safety.number("most_signal", None),
+        ),
+        prior=Prior(start.number("average", 0.5), start.number("rounds", 10)),
+        averaging=Averaging(averaging.number("remember", None), averaging.text("by", "bit")),
+        timing=Timing(
+            timing.number("round", 10.0),
+            timing.number("deadline", 0.0),
+            timing.number("lease", 0.0),
+            timing.number("hold", 30.0),
+        ),
+        wait_for=table.whole("wait_for", 1),
+        delta=table.number("delta", 1e-6),
+    )
+    for part in (table, safety, timing, start, averaging):
+        part.finish()
+    return rules

@@ -10,10 +10,12 @@ import typer
 from turnout.cli.attack import attack
 from turnout.cli.audit import audit
 from turnout.cli.frontier import frontier
+from turnout.cli.operate import app as operate
 from turnout.cli.optimum import optimum
 from turnout.cli.paper import paper
 from turnout.cli.plan import plan
 from turnout.cli.report import report
+from turnout.cli.serve import serve
 from turnout.cli.show import show
 from turnout.cli.simulate import simulate
 from turnout.cli.sweep import sweep
@@ -38,6 +40,8 @@ app.command()(frontier)
 app.command()(attack)
 app.command()(audit)
 app.command()(sweep)
+app.command()(serve)
+app.add_typer(operate)
 
 
 def _version(asked: bool) -> None:

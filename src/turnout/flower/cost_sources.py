@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import importlib
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 from flwr.app import Context
 
-from turnout.errors import FileProblem, invalid
-from turnout.problem.costs import Costs, PolynomialCosts, check_costs
-from turnout.settings import Table, read_toml
+from turnout.client import cost_files
+from turnout.client.cost_files import Cost, cost_from
+from turnout.client.cost_files import read_cost as read_cost
+from turnout.errors import invalid
+from turnout.problem.costs import Costs
 
 NUMBER, FILE, FUNCTION = "turnout-cost", "turnout-cost-file", "turnout-cost-function"
 """The keys of node-config, of which one must be there."""
@@ -39,9 +37,6 @@ class Device:
     last_training_seconds: float | None = None
 
 
-Cost = float | Costs
-"""A number a stands for the cost a x^2."""
-
 CostSource = Cost | Callable[[Device], Cost] | None
 
 
@@ -63,27 +58,7 @@ def cost_of(source: CostSource, device: Device) -> Costs:
     found: Any = _from_settings(device.context.node_config) if source is None else source
     if callable(found) and not isinstance(found, Costs):
         found = found(device)
-    if isinstance(found, (int, float)) and not isinstance(found, bool):
-        return quadratic(float(found))
-    if not isinstance(found, Costs):
-        remedy = "return a, for a x^2, or a cost such as PolynomialCosts([[a, b]], powers=(2, 4))"
-        raise invalid("cost", "a number or a Costs", type(found).__name__, remedy)
-    if len(found) != 1:
-        raise invalid("cost", "of one client", f"{len(found)} clients", "give costs[i], a population of one")
-    if not isinstance(found, PolynomialCosts):  # which checks itself
-        check_costs(found)
-    return found
-
-
-@lru_cache(maxsize=1024)
-def quadratic(a: float) -> PolynomialCosts:
-    """The cost a x^2 of one client.
-
-    Example:
-        >>> quadratic(3.0).slope([0.5])
-        array([3.])
-    """
-    return PolynomialCosts([[a]], powers=(2,))
+    return cost_from(found)
 
 
 def _from_settings(settings: Mapping[str, Any]) -> Any:
@@ -97,39 +72,10 @@ def _from_settings(settings: Mapping[str, Any]) -> Any:
     return import_cost(str(value)) if given[0] == FUNCTION else value
 
 
-def read_cost(path: str | Path) -> PolynomialCosts:
-    """A cost from a TOML or JSON file with `coefficients` and, unless all are squares, `powers`.
-
-    Raises:
-        FileProblem: it cannot be read.
-        ValueError: it holds something else.
-    """
-    if str(path).endswith(".json"):
-        try:
-            values = json.loads(Path(path).read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise FileProblem(f"{path}: not a readable JSON file ({error}): correct it") from error
-    else:
-        values = read_toml(path)
-    table = Table(values if isinstance(values, dict) else {}, str(path))
-    coefficients, powers = table.sequence("coefficients"), table.sequence("powers", [2])
-    table.finish()
-    return PolynomialCosts([coefficients], powers=tuple(powers))
-
-
 def import_cost(path: str) -> Any:
     """The function or cost at "package.module:name".
 
     Raises:
         ValueError: there is none.
-
-    Example:
-        >>> import_cost("math:tau") > 6.28
-        True
     """
-    module, _, name = path.partition(":")
-    try:
-        return getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError, ValueError) as error:
-        remedy = f"check the name, and that the module is installed on this client ({error})"
-        raise invalid(FUNCTION, "package.module:function", repr(path), remedy) from error
+    return cost_files.import_cost(path, FUNCTION)

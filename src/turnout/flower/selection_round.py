@@ -12,7 +12,7 @@ from flwr.app import ConfigRecord, Message, MetricRecord
 from turnout.algorithm.client import Prior
 from turnout.algorithm.mechanism import Mechanism, Public
 from turnout.algorithm.server import Controller
-from turnout.flower.account import PublicAccount
+from turnout.privacy.public_account import PublicAccount
 from turnout.flower.protocol import (
     ABSTAINED,
     INELIGIBLE,

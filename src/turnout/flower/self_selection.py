@@ -19,7 +19,7 @@ from turnout.algorithm.mechanisms.clamp import Clamp
 from turnout.algorithm.self_tuning import SelfTuningController
 from turnout.algorithm.server import Controller
 from turnout.errors import TurnoutError, invalid
-from turnout.flower.account import PublicAccount
+from turnout.privacy.public_account import PublicAccount
 from turnout.flower.capacity import AtLeast
 from turnout.flower.compatibility import check_capacity_of, check_strategy, is_weighted_average
 from turnout.flower.protocol import RECORD, mechanism_text

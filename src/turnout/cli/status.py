@@ -1,0 +1,148 @@
+"""`turnout status`: how a coordinator is, from its operator's listener."""
+
+from __future__ import annotations
+
+import base64
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from turnout.cli import choices
+from turnout.errors import TurnoutError
+
+HEALTHY, TROUBLED, UNREACHABLE = 0, 1, 2
+"""The exit codes."""
+
+_SECONDS = 10.0
+_LARGEST_REPLY = 4 * 2**20
+_ROUNDS = 60
+
+
+class Unreachable(TurnoutError):
+    """No answer that can be read, or a wrong password.
+
+    Example:
+        >>> issubclass(Unreachable, TurnoutError)
+        True
+    """
+
+
+def status(
+    url: Annotated[str, typer.Argument(help="The operator's listener, such as http://127.0.0.1:8401.")],
+    password_file: Annotated[Path, typer.Option(help="The file with the operator's password.", show_default=False)],
+    ca: Annotated[
+        Path | None, typer.Option(help="Trust the certificates in this PEM file.", show_default="the system's")
+    ] = None,
+    as_json: choices.AsJson = False,
+) -> None:
+    """Show how a coordinator is. Exit code 0: healthy; 1: something is wrong just now; 2: no answer.
+
+    [bold]Example:[/bold] turnout status http://127.0.0.1:8401 --password-file operator.password
+    """
+    from turnout.service.metrics import troubles
+    from turnout.service.password import read_password
+
+    ask = _Asking(url, read_password(password_file), ca)
+    snapshot = ask.object("/api/snapshot")
+    found = troubles(snapshot)
+    if as_json:
+        typer.echo(json.dumps(snapshot | {"troubles": found}))
+    else:
+        try:
+            print_status(snapshot, ask.object(f"/api/rounds?last={_ROUNDS}")["rounds"], found)
+        except (KeyError, TypeError, ValueError) as error:
+            raise Unreachable(f"{url}: the answer is of another version of turnout: update it") from error
+    raise typer.Exit(TROUBLED if found else HEALTHY)
+
+
+class _Asking:
+    """Requests with the operator's password, by the standard library alone."""
+
+    def __init__(self, url: str, password: str, ca: Path | None) -> None:
+        from ssl import create_default_context
+        from urllib.request import HTTPRedirectHandler, HTTPSHandler, build_opener
+
+        class NoRedirects(HTTPRedirectHandler):
+            """The password is for this address alone."""
+
+            def redirect_request(self, *args: Any) -> None:
+                return None
+
+        if not url.startswith(("http://", "https://")):
+            raise Unreachable(f"{url}: an address begins with http:// or https://, such as http://127.0.0.1:8401")
+        self._url = url.rstrip("/")
+        self._token = base64.b64encode(f"operator:{password}".encode()).decode()
+        try:
+            context = create_default_context(cafile=None if ca is None else str(ca))
+        except OSError as error:
+            raise Unreachable(f"{ca}: no certificates can be read here ({error}): give a PEM file") from error
+        self._opener = build_opener(HTTPSHandler(context=context), NoRedirects)
+
+    def object(self, path: str) -> dict[str, Any]:
+        """The JSON object at a path."""
+        from http.client import HTTPException
+        from urllib.error import HTTPError
+        from urllib.request import Request
+
+        request = Request(self._url + path, headers={"Authorization": f"Basic {self._token}"})
+        try:
+            with self._opener.open(request, timeout=_SECONDS) as reply:
+                found = json.loads(reply.read(_LARGEST_REPLY))
+        except HTTPError as error:
+            raise Unreachable(f"{self._url}: {_said(error)}") from error
+        except (OSError, HTTPException, ValueError) as error:
+            reason = getattr(error, "reason", None) or error
+            raise Unreachable(f"{self._url}: no answer ({reason}): is `turnout serve` running there?") from error
+        if not isinstance(found, dict):
+            raise Unreachable(f"{self._url}: this is no operator's listener: check the port")
+        return found
+
+
+def _said(error: Any) -> str:
+    """Why a request was refused, as the listener put it."""
+    remedy = {401: "check --password-file", 429: "wait, then check --password-file"}.get(
+        error.code, "check the address"
+    )
+    try:
+        said = json.loads(error.read(_LARGEST_REPLY))["message"]
+    except (OSError, ValueError, KeyError, TypeError):
+        said = f"answered {error.code}"
+    return f"{said}: {remedy}"
+
+
+def print_status(snapshot: dict[str, Any], rounds: list[dict[str, Any]], troubles: list[str]) -> None:
+    """A snapshot for people."""
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    from turnout.cli.show import sparkline
+
+    table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
+    mode = snapshot["mode"] if not troubles else f"{snapshot['mode']}, but: {'; '.join(troubles)}"
+    table.add_row("run", escape(f"{snapshot['run']}, {mode}"), style="bold yellow" if troubles else None)
+    open_for = f"open for {snapshot['open_seconds']:.0f} s, deadline {snapshot['deadline']:g} s"
+    table.add_row("round", f"{snapshot['round']:,} ({open_for})")
+    if snapshot["waiting_for"]:
+        table.add_row("", f"waiting for {snapshot['waiting_for']:,} more devices to enrol")
+    limit = "no hard limit" if snapshot["hard_limit"] is None else f"hard limit {snapshot['hard_limit']:g}"
+    last = (
+        f"{rounds[-1]['participants']:,} of {snapshot['capacity']:g}"
+        if rounds
+        else f"capacity {snapshot['capacity']:g}"
+    )
+    table.add_row("turnout", f"{last} ({limit})")
+    if rounds:
+        table.add_row("", sparkline([closed["participants"] for closed in rounds]))
+    table.add_row("signal", f"{snapshot['signal']:.6g}")
+    if rounds:
+        table.add_row("", sparkline([closed["signal"] for closed in rounds]))
+    counts = f"{snapshot['heard']:,} reported, {snapshot['late']:,} late, {snapshot['gone']:,} gone"
+    table.add_row("devices", f"{snapshot['members']:,}: {counts}")
+    table.add_row("privacy", escape(str(snapshot["account"]["text"])))
+    faults = sorted(((name, count) for name, count in snapshot["faults"].items() if count), key=lambda fault: -fault[1])
+    table.add_row("faults", escape(", ".join(f"{name} {count:,}" for name, count in faults)) or "none")
+    table.add_row("version", escape(f"{snapshot['version']}, up for {snapshot['uptime']:,.0f} s"))
+    Console(highlight=False).print(table)

@@ -1,0 +1,311 @@
+"""The agent of one device: it enrols, decides each round from a cost that stays here, and acts on what is acknowledged.
+
+What is durable, and in which order. (1) Before enrolling: the code and a nonce; so a lost answer is asked for
+again as the same device. (2) The welcome. (3) Each round, by `DurableClient`: the report is reserved, the coin is
+tossed, the bit is stored; then it is sent, the same again and again, until it is answered. (4) The
+acknowledgement, before the next round is decided. (5) The marker of work, before work starts. Killed between any
+two of these, the next start goes on from the files: it ends work that was on, sends a bit that is on file and not
+acknowledged, and never tosses for a round that may have been tossed for.
+
+All that ever leaves the device: the code and the nonce, its reports, its token.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import Any
+
+from turnout.algorithm.coins import Coins
+from turnout.algorithm.mechanism import Mechanism
+from turnout.client.cost_files import Cost, cost_from
+from turnout.errors import FileProblem
+from turnout.privacy.accounting import Account
+from turnout.privacy.journal import Disk
+from turnout.privacy.ledger import Limit
+from turnout.problem.costs import Costs
+from turnout.service.agent_status import known_limit
+from turnout.service.agreement import Agreement, agree
+from turnout.service.connection import REQUEST_SECONDS, HttpWire, Wire, split_url
+from turnout.service.decider import Decider, NoCost
+from turnout.service.device_rounds import LEFT, DeviceRounds, RoundDone
+from turnout.service.dialogue import Backoff, Dialogue, Halted, RefusedByCoordinator
+from turnout.service.lease import MARKER, CalledWork, Lease, Participation, Work, boot_clock
+from turnout.service.membership import PENDING, check_code, enrolled, make_folder, take_folder
+from turnout.service.protocol import Welcome
+
+USUAL_LIMIT = Limit(reports=10_000, epsilon_per_report=1.0)
+"""What a device allows if its owner says nothing."""
+
+LONGEST_LEASE = 3600.0
+"""Seconds: the most that a coordinator can let work go on without another word."""
+
+ASKED, ALL_ROUNDS, BUDGET = "asked", "rounds", "budget"
+"""Why an agent has ended: it was asked to, all rounds are done, or its budget is spent."""
+
+
+class Agent:
+    """A device that takes part in a coordinator's run; close it or use `with`.
+
+    Args:
+        url: of the coordinator.
+        folder: for this device alone; made if it is not there.
+        costs: its private cost: a number a for a x^2, a cost, or a function without arguments, called in each round.
+        code: the one-time code; not needed once enrolled.
+        mechanism: use this one; None: the coordinator's proposal.
+        limit: of the ledger; None: as it was, or `USUAL_LIMIT`.
+        consent: accept a mechanism without a certificate, or with a larger epsilon than the limit's.
+        raise_limit: agree to a higher `limit` than before.
+        after_stop: once the budget is spent "leave", or "follow": act on public data alone.
+        on_participate: called with every acknowledged participation, on a thread of its own.
+        on_stop: called when a lease ends, on another; may be called twice.
+        work: instead of these two.
+        on_round: told of every round.
+        on_problem: told of what fails and will be tried again, in a sentence.
+        coins: the operating system's by default.
+        client_id: its number, for seeded coins.
+        wire: instead of HTTP to the url.
+        ca: a PEM file with the authority that signed the coordinator's certificate.
+        timeout: seconds for a request; above the coordinator's hold.
+        clock: of leases; by default one that counts a machine's sleep and that nobody can set.
+        sleep: instead of waiting, for tests.
+        longest_lease: seconds, whatever the coordinator says.
+        witness: the ledger's second file, best on other storage.
+        chance: draws the pauses after failures.
+        disk: the durable steps, for tests.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        folder: str | Path,
+        costs: Cost | Callable[[], Cost],
+        *,
+        code: str | None = None,
+        mechanism: Mechanism | None = None,
+        limit: Limit | None = None,
+        consent: bool = False,
+        raise_limit: bool = False,
+        after_stop: str = "leave",
+        on_participate: Callable[[Participation], None] | None = None,
+        on_stop: Callable[[], None] | None = None,
+        work: Work | None = None,
+        on_round: Callable[[RoundDone], None] | None = None,
+        on_problem: Callable[[str], None] | None = None,
+        coins: Coins | None = None,
+        client_id: int = 0,
+        wire: Wire | None = None,
+        ca: str | Path | None = None,
+        timeout: float = REQUEST_SECONDS,
+        clock: Callable[[], float] | None = None,
+        sleep: Callable[[float], None] | None = None,
+        longest_lease: float = LONGEST_LEASE,
+        witness: str | Path | None = None,
+        chance: random.Random | None = None,
+        disk: Disk | None = None,
+    ) -> None:
+        split_url(url)
+        if isinstance(costs, Costs) or not callable(costs):
+            cost_from(costs)
+        self._url, self._costs, self._code = url, costs, None if code is None else check_code(code)
+        self._mechanism, self._limit, self._consent, self._raise_limit = mechanism, limit, consent, raise_limit
+        self._after_stop, self._coins, self._client_id = after_stop, coins, client_id
+        self._work = work or CalledWork(on_participate, on_stop)
+        self._on_round, self._on_problem = on_round, on_problem
+        self._clock, self._sleep, self._longest_lease = clock or boot_clock, sleep, longest_lease
+        self._witness, self._disk = witness, disk or Disk()
+        self._wire = wire or HttpWire(url, ca=ca, seconds=timeout)
+        self._folder = make_folder(folder)
+        self._dialogue = Dialogue(
+            self._wire, clock=self._clock, pause=self._pause, check=self._check, noted=self._noted, chance=chance
+        )
+        self._repairing = Backoff(self._pause, chance=chance)
+        self._wake: SimpleQueue[None] = SimpleQueue()
+        self._halted, self._ended, self._problem = False, "", ""
+        self._lock = -1
+        self._lease: Lease | None = None
+        self._joined: _Joined | None = None
+
+    def __enter__(self) -> Agent:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def join(self) -> tuple[Welcome, Agreement]:
+        """End what a killed agent has left on, enrol if this device has not, and agree on a mechanism.
+
+        Returns:
+            What the coordinator told it, and what this device has accepted.
+
+        Raises:
+            InUse: another agent has the folder.
+            Declined: what the coordinator proposes is not allowed here.
+            RefusedByCoordinator: the code is not accepted.
+            ValueError: it is not enrolled, and there is no code.
+        """
+        if self._joined is None:
+            if self._lock < 0:
+                self._lock = take_folder(self._folder)
+            if self._lease is None:
+                marker = self._folder / MARKER
+                self._lease = Lease(self._work, marker, clock=self._clock, noted=self._noted, disk=self._disk)
+            self._joined = self._join()
+        return self._joined.welcome, self._joined.agreement
+
+    def run(self, rounds: int | None = None) -> str:
+        """Take part until stopped, or for so many rounds; work has ended when this returns.
+
+        Returns:
+            `ASKED`, `ALL_ROUNDS` or `BUDGET`.
+
+        Raises:
+            Revoked, Declined, RefusedByCoordinator, AgentProblem: this device cannot go on.
+        """
+        done = 0
+        try:
+            while not self._ended and (rounds is None or done < rounds):
+                done += self.step() is not None
+            return self._ended or ALL_ROUNDS
+        finally:
+            self.close()
+
+    def step(self) -> RoundDone | None:
+        """One round: decide, report, wait for the answer, act on it.
+
+        Returns:
+            What became of it; None if nothing could be done (the problem was noted) or the agent was stopped.
+        """
+        try:
+            self.join()
+            assert self._joined is not None
+            done = self._joined.rounds.one()
+            self._repairing.reset()
+        except Halted:
+            self._ended = ASKED
+            return None
+        except (FileProblem, NoCost) as problem:  # a full disk, say: open everything anew, after a pause
+            if self._joined is None:
+                raise
+            self._noted(str(problem))
+            self._joined.rounds.reopen()
+            return self._wait_for_repair()
+        if done.outcome == LEFT:
+            self._ended = BUDGET
+        if self._on_round is not None:
+            self._on_round(done)
+        return done
+
+    def stop(self) -> None:
+        """End work at once and `run` as soon as possible; from any thread or a signal's handler."""
+        self._halted = True
+        if self._lease is not None:
+            self._lease.end()
+        self._wire.cut()
+        self._wake.put(None)
+
+    def close(self) -> None:
+        """End work, wait until it has ended, and release all files; may be called twice."""
+        if self._lease is not None:
+            self._lease.close()
+            self._lease = None
+        if self._joined is not None:
+            self._joined.decider.close()
+        self._wire.close()
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+
+    def status(self) -> dict[str, Any]:
+        """Where the device stands, for its own user: no cost, no intent, no probability."""
+        joined, lease = self._joined, self._lease
+        current = None if lease is None else lease.current
+        found = {} if joined is None else joined.decider.status()
+        return found | {
+            "url": self._url,
+            "run": None if joined is None else joined.welcome.run,
+            "working": None if current is None else current.round,
+            "lease": 0.0 if current is None else max(0.0, current.until - self._clock()),
+            "ended": self._ended or None,
+            "problem": self._problem or None,
+        }
+
+    def account(self, delta: float = 1e-6) -> Account:
+        """The total epsilon at delta of all reports of this run so far, against a coordinator that sees every one."""
+        _, agreement = self.join()
+        assert self._joined is not None
+        return agreement.total(self._joined.decider.reports(), delta)
+
+    def _join(self) -> _Joined:
+        try:
+            membership = enrolled(self._folder, self._url, self._code, self._dialogue.enrol, self._disk)
+        except RefusedByCoordinator:
+            (self._folder / PENDING).unlink(missing_ok=True)
+            raise
+        assert membership.welcome is not None
+        _, averaging = membership.start()
+        limit = self._limit or known_limit(self._folder) or USUAL_LIMIT
+        proposed = membership.welcome.mechanism
+        agreement = agree(proposed, averaging, own=self._mechanism, limit=limit, consent=self._consent)
+        decider = Decider(
+            self._folder,
+            self._costs,
+            membership,
+            agreement,
+            consent=self._consent or self._raise_limit,
+            coins=self._coins,
+            client_id=self._client_id,
+            after_stop=self._after_stop,
+            witness=self._witness,
+            disk=self._disk,
+        )
+        assert self._lease is not None
+        rounds = DeviceRounds(
+            self._dialogue,
+            decider,
+            self._lease,
+            membership.welcome,
+            clock=self._clock,
+            longest_lease=self._longest_lease,
+            noted=self._noted,
+        )
+        return _Joined(membership.welcome, agreement, decider, rounds)
+
+    def _wait_for_repair(self) -> None:
+        try:
+            self._repairing.wait()
+        except Halted:
+            self._ended = ASKED
+
+    def _check(self) -> None:
+        if self._halted:
+            raise Halted
+
+    def _pause(self, seconds: float) -> None:
+        self._check()
+        if self._sleep is not None:
+            self._sleep(seconds)
+        else:
+            with suppress(Empty):
+                self._wake.get(timeout=seconds)
+        self._check()
+
+    def _noted(self, problem: str) -> None:
+        self._problem = problem
+        if self._on_problem is not None:
+            self._on_problem(problem)
+
+
+@dataclass(frozen=True)
+class _Joined:
+    """What a device has once it has joined."""
+
+    welcome: Welcome
+    agreement: Agreement
+    decider: Decider
+    rounds: DeviceRounds

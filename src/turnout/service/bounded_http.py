@@ -1,0 +1,388 @@
+"""HTTP for strangers: uvicorn's protocol, with a bound on everything that a client can make large or slow.
+
+Bounded are the request's head and its body in bytes and seconds, the connections in all and from one address, how long
+a connection may be idle, and how long it may leave its answer unread. All connections share one timer. What only
+a broken or hostile client sends (upgrades, HTTP/0.9 and 2.0, trailers, a request before the last one is answered)
+is refused or dropped, since nothing here needs it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections import Counter
+from dataclasses import dataclass, fields
+from typing import Any, Self
+
+from turnout.errors import MissingExtra, TurnoutError, invalid
+from turnout.service.limits import address_group, is_loopback
+
+try:
+    import httptools
+    import uvicorn
+    from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+except ImportError as error:
+    raise MissingExtra("the coordinator", library=error.name or "uvicorn", extra="server") from error
+
+IDLE, HEAD, BODY, ANSWER, CLOSING = range(5)
+"""What a connection is at: nothing; a request's head is coming; its body is; it is all here and unanswered; the end."""
+
+LINGER = 2.0
+"""Seconds for which a refused client is still listened to: closing at once would tear the answer from its hands."""
+
+SPARE = 64
+"""Connections beyond the most that are told so; further ones are dropped without a word."""
+
+PATIENCE = 1 << 20
+"""Bytes that are thrown away of a client that keeps sending after it was refused."""
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """What one listener grants its clients.
+
+    Args:
+        head_bytes: of request line and headers together.
+        headers: how many.
+        body_bytes: of the body as it is sent, chunk sizes and trailers included.
+        head_seconds: from the connection's start, or a request's first byte, to the end of its head.
+        body_seconds: from there to the end of the body.
+        idle_seconds: from an answer to the next request.
+        stall_seconds: for which an answer may find no way out.
+        most_connections: in all.
+        most_per_address: from one address (of IPv6, one /64 network); None: any number.
+        count_loopback: whether this machine's own connections count as from an address.
+
+    Example:
+        >>> Bounds(head_seconds=5).head_bytes
+        8192
+    """
+
+    head_bytes: int = 8192
+    headers: int = 50
+    body_bytes: int = 16_384
+    head_seconds: float = 10.0
+    body_seconds: float = 10.0
+    idle_seconds: float = 75.0
+    stall_seconds: float = 30.0
+    most_connections: int = 20_000
+    most_per_address: int | None = 1000
+    count_loopback: bool = False
+
+    def __post_init__(self) -> None:
+        for bound in fields(self):
+            value = getattr(self, bound.name)
+            if bound.name != "count_loopback" and value is not None and not 0 < value < math.inf:
+                raise invalid(bound.name, "above 0 and finite", value, f"the usual value is {bound.default}")
+
+
+def _refusal(status: str, code: str, sentence: str, more: str = "") -> bytes:
+    body = f'{{"error": "{code}", "message": "{sentence}"}}'
+    head = f"HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n"
+    return f"{head}{more}connection: close\r\n\r\n{body}".encode("ascii")
+
+
+REFUSALS = {
+    "malformed": _refusal("400 Bad Request", "malformed", "This is no HTTP/1.1 request."),
+    "slow": _refusal("408 Request Timeout", "slow", "The request took too long to arrive."),
+    "body": _refusal("413 Content Too Large", "too_large", "The body is too large."),
+    "head": _refusal("431 Request Header Fields Too Large", "too_large", "Request line and headers are too large."),
+    "full": _refusal("503 Service Unavailable", "busy", "Too many connections; try again later.", "retry-after: 5\r\n"),
+    "version": _refusal("505 HTTP Version Not Supported", "malformed", "Only HTTP/1.1 and HTTP/1.0 are served."),
+}
+"""What a client is told, by the kind of its fault."""
+
+
+class Gate:
+    """Who is connected to a listener, and the one timer that looks after all of them.
+
+    Args:
+        bounds: of the listener.
+
+    Attributes:
+        connections: the open ones, and those that are being closed.
+        refused: how often, by kind: those of `REFUSALS`, "pipelined", "idle", "stalled".
+    """
+
+    def __init__(self, bounds: Bounds) -> None:
+        self.bounds = bounds
+        self.connections: set[BoundedHttp] = set()
+        self.refused: Counter[str] = Counter()
+        self.most_read = bounds.head_bytes + bounds.body_bytes
+        self._by_address: Counter[str] = Counter()
+        shortest = min(bounds.head_seconds, bounds.body_seconds, bounds.idle_seconds, bounds.stall_seconds, LINGER)
+        self._tick = min(1.0, shortest / 4.0)
+        self._due: float | None = None
+        self._set_clock(0.0)
+
+    def admit(self, connection: BoundedHttp, host: str | None) -> bool:
+        """Count a connection in; False if it is one too many."""
+        if self._due is None:
+            self._set_clock(connection.loop.time())
+            self._wind(connection.loop)
+        full = len(self.connections) >= self.bounds.most_connections
+        self.connections.add(connection)
+        most = self.bounds.most_per_address
+        if host is not None and most is not None and (self.bounds.count_loopback or not is_loopback(host)):
+            connection.address = address_group(host)
+            self._by_address[connection.address] += 1
+            full = full or self._by_address[connection.address] > most
+        return not full
+
+    def dismiss(self, connection: BoundedHttp) -> None:
+        """Count a connection out; once is enough."""
+        self.connections.discard(connection)
+        if connection.address is not None:
+            self._by_address[connection.address] -= 1
+            if not self._by_address[connection.address]:
+                del self._by_address[connection.address]
+            connection.address = None
+
+    def _set_clock(self, now: float) -> None:
+        """The deadlines of whatever begins before the next tick: reading one is all that a request costs."""
+        soonest = now + self._tick
+        self.head_deadline = soonest + self.bounds.head_seconds
+        self.body_deadline = soonest + self.bounds.body_seconds
+        self.idle_deadline = soonest + self.bounds.idle_seconds
+        self.stall_deadline = soonest + self.bounds.stall_seconds
+        self.linger_deadline = soonest + LINGER
+
+    def _wind(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._due = loop.time() + self._tick
+        loop.call_later(self._tick, self._sweep, loop)
+
+    def _sweep(self, loop: asyncio.AbstractEventLoop) -> None:
+        if not self.connections or self._due is None:
+            self._due = None
+            return
+        now = loop.time()
+        if now - self._due > self._tick:  # we slept, not the clients: what they sent has not been read yet
+            for connection in self.connections:
+                connection.deadline += now - self._due
+        self._set_clock(now)
+        for connection in [connection for connection in self.connections if connection.deadline <= now]:
+            connection.expire()
+        self._wind(loop)
+
+
+class BoundedHttp(HttpToolsProtocol):
+    """One connection. Make the class for a listener with `bounded`; uvicorn makes the objects.
+
+    Attributes:
+        phase: IDLE, HEAD, BODY, ANSWER or CLOSING.
+        deadline: when `expire` is due, on the loop's clock; infinite while the application has the request.
+        address: what it is counted under.
+    """
+
+    gate: Gate
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self.phase = IDLE
+        self.deadline = math.inf
+        self.address: str | None = None
+        self._head_left = 0
+        self._read = 0
+        self._fault = "malformed"
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """A client has connected, and TLS, if any, stands."""
+        super().connection_made(transport)
+        gate = self.gate
+        admitted = gate.admit(self, None if self.client is None else self.client[0])
+        self.deadline = gate.head_deadline
+        if not admitted:
+            if len(gate.connections) > gate.bounds.most_connections + SPARE:
+                gate.refused["full"] += 1
+                transport.abort()
+            else:
+                self._refuse("full")
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """It is closed."""
+        self.phase = CLOSING
+        self.gate.dismiss(self)
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Read on; a request is never larger than one bound of its head and one of its body."""
+        size = len(data)
+        if self.phase == CLOSING:
+            self._read += size
+            if self._read > PATIENCE:
+                self.transport.abort()
+            return
+        too_much = size > self.gate.most_read
+        try:
+            self.parser.feed_data(data[: self.gate.most_read] if too_much else data)
+        except httptools.HttpParserError:
+            self._refuse(self._fault)
+            return
+        if self.phase == HEAD:
+            self._read += size
+            if self._read > self.gate.bounds.head_bytes:
+                self._refuse("head")
+        elif self.phase == BODY:
+            self._read += size
+            if self._read > self.gate.most_read:
+                self._refuse("body")
+        elif too_much:
+            self._refuse("pipelined")
+
+    def on_message_begin(self) -> None:
+        """A request's first byte."""
+        if self.phase == ANSWER:
+            self._fail("pipelined")
+        self.phase = HEAD
+        self.deadline = self.gate.head_deadline
+        self._head_left = self.gate.bounds.head_bytes
+        self._read = 0
+        super().on_message_begin()
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """A header, or, after the body, a trailer, which counts and is dropped."""
+        self._head_left -= len(name) + len(value) + 4
+        if self._head_left < 0:
+            self._fail("head")
+        if self.phase == HEAD:
+            super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        """The head is there: the application gets the request."""
+        gate, parser = self.gate, self.parser
+        if len(self.url) > self._head_left or len(self.headers) > gate.bounds.headers:
+            self._fail("head")
+        if parser.should_upgrade():
+            self._fail("malformed")
+        if parser.get_http_version() not in ("1.1", "1.0"):
+            self._fail("version")
+        super().on_headers_complete()
+        self.phase = BODY
+        self.deadline = gate.body_deadline
+
+    def on_message_complete(self) -> None:
+        """All of the request is there; how long the answer takes is the application's affair."""
+        super().on_message_complete()
+        if self.cycle.response_complete:
+            self._rest()
+        else:
+            self.phase = ANSWER
+            self.deadline = math.inf
+
+    def on_response_complete(self) -> None:
+        """The answer is on its way. (Uvicorn's own starts a timer for this connection; ours needs none.)"""
+        self.server_state.total_requests += 1
+        if self.transport.is_closing():
+            self.phase = CLOSING
+            self.deadline = self.gate.linger_deadline
+            return
+        self.flow.resume_reading()
+        if self.phase == ANSWER:
+            self._rest()
+
+    def _rest(self) -> None:
+        self.phase = IDLE
+        self.deadline = self.gate.idle_deadline
+
+    def pause_writing(self) -> None:
+        """The client does not read its answer."""
+        self.deadline = self.gate.stall_deadline
+        super().pause_writing()
+
+    def resume_writing(self) -> None:
+        """It reads again."""
+        gate = self.gate
+        if self.phase != CLOSING:
+            self.deadline = (gate.idle_deadline, gate.head_deadline, gate.body_deadline, math.inf)[self.phase]
+        super().resume_writing()
+
+    def shutdown(self) -> None:
+        """The server stops: what is being answered is, and nothing else."""
+        if self.phase == CLOSING and self._fault != "pipelined":
+            self.transport.close()
+        else:
+            super().shutdown()
+        if self.transport.is_closing():
+            self.deadline = min(self.deadline, self.gate.linger_deadline)
+
+    def expire(self) -> None:
+        """The deadline has passed."""
+        if self.phase == CLOSING or self.transport.is_closing():
+            self.transport.abort()
+        elif self.flow.write_paused:
+            self.gate.refused["stalled"] += 1
+            self.transport.abort()
+        elif self.phase == IDLE:
+            self.gate.refused["idle"] += 1
+            self.phase = CLOSING
+            self.deadline = self.gate.linger_deadline
+            self.transport.close()
+        else:
+            self._refuse("slow")
+
+    def _fail(self, fault: str) -> None:
+        """From within the parser: only an exception stops it."""
+        self._fault = fault
+        raise TurnoutError(fault)
+
+    def _refuse(self, fault: str) -> None:
+        """Say why, and end the connection, but not before the client had time to read it."""
+        cycle, phase = self.cycle, self.phase
+        self.phase = CLOSING
+        self._fault = fault
+        self._read = 0
+        self.gate.refused[fault] += 1
+        answering = cycle is not None and not cycle.response_complete
+        if fault == "pipelined" and answering:  # the request before this one is sound: it is answered, then all ends
+            cycle.keep_alive = False
+            return
+        if answering:
+            cycle.disconnected = True
+            cycle.message_event.set()
+        answered = cycle is not None and cycle.response_started and phase in (BODY, ANSWER)
+        if not answered and fault in REFUSALS:
+            self.transport.write(REFUSALS[fault])
+        self.deadline = self.gate.linger_deadline
+        self.flow.resume_reading()
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
+        else:
+            self.transport.close()
+
+    @classmethod
+    def within(cls, gate: Gate) -> type[Self]:
+        """The class for one listener."""
+        _check_uvicorn()
+        return type(cls.__name__, (cls,), {"gate": gate})
+
+
+def bounded(bounds: Bounds | None = None) -> type[BoundedHttp]:
+    """The protocol class of one listener, for `uvicorn.Config(http=...)`; its `gate` knows who is connected.
+
+    Raises:
+        TurnoutError: this uvicorn is built otherwise.
+
+    Example:
+        >>> bounded(Bounds(most_connections=100)).gate.bounds.most_connections
+        100
+    """
+    return BoundedHttp.within(Gate(bounds or Bounds()))
+
+
+_METHODS = (
+    *("connection_made", "connection_lost", "data_received", "pause_writing", "resume_writing", "shutdown"),
+    *("on_message_begin", "on_header", "on_headers_complete", "on_message_complete", "on_response_complete"),
+)
+_ATTRIBUTES = ("parser", "cycle", "flow", "headers", "transport", "client", "server_state", "loop")
+_CYCLE_ATTRIBUTES = ("disconnected", "keep_alive", "message_event", "response_started", "response_complete")
+
+
+def _check_uvicorn() -> None:
+    """What we build on is not all promised by uvicorn: say so here, and not in the middle of a request."""
+    missing = [name for name in _METHODS if not callable(getattr(HttpToolsProtocol, name, None))]
+    for owner, names in ((HttpToolsProtocol, _ATTRIBUTES), (RequestResponseCycle, _CYCLE_ATTRIBUTES)):
+        made = owner.__init__.__code__.co_names  # attributes are set there, so that its code names them
+        missing += [f"{owner.__name__}.{name}" for name in names if name not in made]
+    if missing:
+        what = ", ".join(missing)
+        raise TurnoutError(f"uvicorn {uvicorn.__version__} has no {what}: install uvicorn 0.34 to 0.49")

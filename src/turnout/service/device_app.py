@@ -1,0 +1,271 @@
+"""What devices talk to. The report is the hot route: plain ASGI, no routing, no models, bytes put together by hand."""
+
+from __future__ import annotations
+
+import json
+import math
+from importlib.resources import files
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from turnout.service.asgi import NO_STORE, Receive, Scope, Send, read_body, send_json
+from turnout.service.coordinator import Answered, Coordinator
+from turnout.service.limits import Limiter, address_group
+from turnout.service.open_round import Entry
+from turnout.service.protocol import (
+    ENROL,
+    LARGEST_BODY,
+    LEAVE,
+    PREFIX,
+    REPORT,
+    ROUND,
+    ProtocolProblem,
+    fields,
+    read_json,
+)
+from turnout.service.rounds import MISSING, NO, REFUSED, YES
+from turnout.service.store import StoreProblem
+
+Headers = tuple[tuple[bytes, bytes], ...]
+Refusal = tuple[int, bytes, Headers]
+
+REPORTS_A_SECOND, REPORTS_AT_ONCE = 5.0, 20.0
+"""Of one device: one a round is usual, a few more after a bad connection."""
+
+ENROLMENTS_A_SECOND, ENROLMENTS_AT_ONCE = 100.0, 500.0
+"""From one address, behind which there may be many devices."""
+
+WRONG_A_SECOND, WRONG_AT_ONCE = 0.5, 20.0
+"""Wrong codes or tokens from one address before it is told to wait; right ones are always honoured."""
+
+HELD_AT_ONCE = 2
+"""Requests of one device that are held; one, and one more that replaces it after a broken connection."""
+
+_KINDS = {"run": str, "round": int, "participates": bool}
+
+
+class DeviceApp:
+    """The ASGI application for devices.
+
+    Args:
+        coordinator: whose rounds they take part in.
+    """
+
+    def __init__(self, coordinator: Coordinator) -> None:
+        self._coordinator = coordinator
+        self._reports = Limiter(REPORTS_A_SECOND, REPORTS_AT_ONCE)
+        self._enrolments = Limiter(ENROLMENTS_A_SECOND, ENROLMENTS_AT_ONCE)
+        self._wrong = Limiter(WRONG_A_SECOND, WRONG_AT_ONCE)
+        self._held: dict[int, int] = {}
+        self._rest = Starlette(
+            routes=[
+                Route(ENROL, self._enrol, methods=["POST"]),
+                Route(ROUND, self._round, methods=["GET"]),
+                Route(LEAVE, self._leave, methods=["POST"]),
+                Route(f"{PREFIX}/openapi.json", self._openapi, methods=["GET"]),
+                Route("/healthz", self._health, methods=["GET"]),
+            ],
+            exception_handlers={HTTPException: _http_problem, StoreProblem: _store_problem},
+        )
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        if scope["type"] == "http" and scope["path"] == REPORT and scope["method"] == "POST":
+            await self._report(scope, receive, send)
+        else:
+            await self._rest(scope, receive, send)
+
+    # The hot route.
+
+    async def _report(self, scope: Scope, receive: Receive, send: Send) -> None:
+        coordinator = self._coordinator
+        arrived = coordinator.clock()
+        body = await read_body(receive, LARGEST_BODY)
+        if body is None:
+            return await _refuse(send, 413, "size", f"a body has at most {LARGEST_BODY} bytes")
+        slot, refusal = await self._device(scope, arrived)
+        if refusal is not None:
+            return await send_json(send, *refusal)
+        try:
+            found = fields(read_json(body), _KINDS, "report")
+            if not 0 <= found["round"] < 2**53:
+                raise ProtocolProblem("the report's round must be from 0 to 2^53 - 1: send the one that was offered")
+        except (ValueError, ProtocolProblem) as problem:
+            coordinator.count("malformed requests")
+            return await _refuse(send, 400, "malformed", str(problem))
+        if wait := self._reports.allow(slot, arrived):
+            coordinator.count("requests over the rate")
+            return await send_json(send, *_slower(wait))
+        try:
+            status, answer = await self._answer(slot, found["run"], found["round"], found["participates"], arrived)
+        except StoreProblem:
+            return await _refuse(send, 503, "store", "the books cannot be read now: try again", _RETRY)
+        await send_json(send, status, answer)
+
+    async def _answer(self, slot: int, run: str, round: int, bit: bool, arrived: float) -> tuple[int, bytes]:
+        """What a report is answered, after waiting for its round to close if it is the open one."""
+        coordinator = self._coordinator
+        if run != coordinator.run.name:
+            return self._conflict("run", f"this coordinator's run is {coordinator.run.name}")
+        outcome, place = "closed", coordinator.open
+        if round > place.number:
+            return self._conflict("ahead", f"round {place.number} is open: this coordinator was restored from a copy")
+        if round == place.number:
+            entry = coordinator.report(slot, bit)
+            if entry is Entry.CONFLICT:
+                return self._conflict("conflict", f"another bit was reported for round {round}: it stands")
+            outcome = "closed" if entry is Entry.LATE else entry.value
+            if not await self._wait(slot, arrived):
+                return 429, b'{"error":"held","message":"two requests of this device are held already"}'
+        books = await coordinator.answered(round)
+        if books is None:
+            return 200, b'{"round":%d,"outcome":"pending","counted":false,"lease":0.0,"next":null}' % round
+        return self._from_books(books, slot, round, bit, outcome, arrived)
+
+    async def _wait(self, slot: int, arrived: float) -> bool:
+        """Wait until the round has closed or the request has been held long enough; False if too many wait."""
+        held = self._held.get(slot, 0)
+        if held >= HELD_AT_ONCE:
+            return False
+        self._held[slot] = held + 1
+        try:
+            await self._coordinator.waiting.enter(arrived)
+        finally:
+            if self._held[slot] == 1:
+                del self._held[slot]
+            else:
+                self._held[slot] -= 1
+        return True
+
+    def _from_books(
+        self, books: Answered, slot: int, round: int, bit: bool, outcome: str, arrived: float
+    ) -> tuple[int, bytes]:
+        code = books.codes[slot] if slot < len(books.codes) else MISSING
+        if (code == NO and bit) or (code in (YES, REFUSED) and not bit):
+            return self._conflict("conflict", f"another bit was reported for round {round}: it stands")
+        if code == MISSING:
+            outcome = "closed"
+        lease = 0.0
+        if code == YES and books.closed is not None:  # counted from when the device sent it, or earlier
+            lease = max(0.0, books.closed - arrived + self._coordinator.rules.timing.lease)
+        counted = b"true" if code in (YES, NO) else b"false"
+        millis = math.floor(1000.0 * lease)
+        return 200, b'{"round":%d,"outcome":"%s","counted":%s,"lease":%d.%03d,"next":%s}' % (
+            round,
+            outcome.encode(),
+            counted,
+            millis // 1000,
+            millis % 1000,
+            self._coordinator.offer,
+        )
+
+    def _conflict(self, error: str, message: str) -> tuple[int, bytes]:
+        self._coordinator.count(f"conflicts ({error})")
+        text = json.dumps({"error": error, "message": message}).encode()
+        return 409, text[:-1] + b',"next":' + self._coordinator.offer + b"}"
+
+    async def _device(self, scope: Scope, now: float) -> tuple[int, Refusal | None]:
+        """The slot behind the bearer token, or else what to answer."""
+        for name, value in scope["headers"]:
+            if name == b"authorization" and value[:7].lower() == b"bearer ":
+                slot = await self._coordinator.slot_of(value[7:].decode("latin-1"))
+                if slot is not None:
+                    return slot, None
+        self._coordinator.count("wrong tokens")
+        wait = self._wrong.allow(_address(scope), now)
+        return -1, _slower(wait) if wait else _NO_TOKEN
+
+    # The rest.
+
+    async def _enrol(self, request: Request) -> Response:
+        coordinator, address, now = self._coordinator, _address(request.scope), self._coordinator.clock()
+        if wait := self._enrolments.allow(address, now):
+            coordinator.count("requests over the rate")
+            return _response(*_slower(wait))
+        body = await read_body(request.receive, LARGEST_BODY)
+        if body is None:
+            return _problem(413, "size", f"a body has at most {LARGEST_BODY} bytes")
+        try:
+            found = fields(read_json(body), {"code": str, "nonce": str}, "enrolment")
+            if not 16 <= len(found["nonce"]) <= 200:
+                raise ProtocolProblem("the enrolment's nonce must have 16 to 200 characters: use a random one")
+        except (ValueError, ProtocolProblem) as problem:
+            coordinator.count("malformed requests")
+            return _problem(400, "malformed", str(problem))
+        welcome = await coordinator.enrol(found["code"].strip().lower(), found["nonce"])
+        if welcome is None:
+            coordinator.count("wrong codes")
+            if wait := self._wrong.allow(address, now):
+                return _response(*_slower(wait))
+            return _problem(403, "code", "this code is unknown, expired or used: ask the operator for another")
+        return _response(201, json.dumps(welcome.body()).encode(), (NO_STORE,))
+
+    async def _round(self, request: Request) -> Response:
+        _, refusal = await self._device(request.scope, self._coordinator.clock())
+        if refusal is not None:
+            return _response(*refusal)
+        run = json.dumps(self._coordinator.run.name).encode()
+        return Response(b'{"run":' + run + b"," + self._coordinator.offer[1:], media_type="application/json")
+
+    async def _leave(self, request: Request) -> Response:
+        slot, refusal = await self._device(request.scope, self._coordinator.clock())
+        if refusal is not None:
+            return _response(*refusal)
+        if await read_body(request.receive, LARGEST_BODY) is None:
+            return _problem(413, "size", f"a body has at most {LARGEST_BODY} bytes")
+        await self._coordinator.withdraw(slot, "device", "left")
+        return JSONResponse({"left": True})
+
+    async def _openapi(self, request: Request) -> Response:
+        text = files("turnout.service").joinpath("openapi.json").read_bytes()
+        return Response(text, media_type="application/json")
+
+    async def _health(self, request: Request) -> Response:
+        return JSONResponse({"status": "ok"})
+
+
+_RETRY: Headers = ((b"retry-after", b"1"),)
+_NO_TOKEN: Refusal = (
+    401,
+    b'{"error":"token","message":"no device has this token, or it was revoked: enrol again"}',
+    ((b"www-authenticate", b"Bearer"),),
+)
+
+
+def _address(scope: Scope) -> str:
+    client = scope.get("client")
+    return address_group(client[0]) if client else ""
+
+
+async def _refuse(send: Send, status: int, error: str, message: str, headers: Headers = ()) -> None:
+    await send_json(send, status, json.dumps({"error": error, "message": message}).encode(), headers)
+
+
+def _slower(wait: float) -> Refusal:
+    text = b'{"error":"rate","message":"too many requests: wait as long as Retry-After says"}'
+    return 429, text, ((b"retry-after", b"%d" % math.ceil(wait)),)
+
+
+def _response(status: int, body: bytes, headers: Headers) -> Response:
+    named = {name.decode(): value.decode() for name, value in headers}
+    return Response(body, status, named, "application/json")
+
+
+def _problem(status: int, error: str, message: str, retry_after: int | None = None) -> JSONResponse:
+    headers = None if retry_after is None else {"retry-after": str(retry_after)}
+    return JSONResponse({"error": error, "message": message}, status, headers)
+
+
+async def _http_problem(_: Request, problem: Exception) -> Response:
+    assert isinstance(problem, HTTPException)
+    answer = _problem(problem.status_code, "request", str(problem.detail))
+    answer.headers.update(problem.headers or {})
+    return answer
+
+
+async def _store_problem(_: Request, problem: Exception) -> Response:
+    return _problem(503, "store", "the books cannot be written now: try again", 1)

@@ -1,0 +1,94 @@
+"""Enrolments, put together: all that come while the last ones are written share one transaction."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Awaitable, Callable, Sequence
+
+from turnout.errors import invalid
+from turnout.service.roll import hashed
+from turnout.service.store import Device, Enrolment, StoreProblem
+
+CODE_BYTES = 12
+"""96 bits: nobody guesses one, however fast the coordinator answers."""
+
+
+class EnrolmentDesk:
+    """Takes wishes one by one and grants them in batches.
+
+    Args:
+        grant: enrols many at once; None for a code that is not good.
+    """
+
+    def __init__(self, grant: Callable[[Sequence[Enrolment]], Awaitable[list[Device | None]]]) -> None:
+        self._grant = grant
+        self._wishes: list[tuple[Enrolment, asyncio.Future[Device | None]]] = []
+        self._bell = asyncio.Event()
+
+    async def enrol(self, code: str, nonce: str) -> tuple[str, Device] | None:
+        """A device with its new token; None if the code is not good.
+
+        Raises:
+            StoreProblem: the store failed.
+        """
+        token = secrets.token_urlsafe(32)
+        waiting: asyncio.Future[Device | None] = asyncio.get_running_loop().create_future()
+        self._wishes.append((Enrolment(hashed(code), hashed(nonce), hashed(token)), waiting))
+        self._bell.set()
+        device = await waiting
+        return None if device is None else (token, device)
+
+    async def work(self) -> None:
+        """Grant wishes until cancelled."""
+        try:
+            while True:
+                await self._bell.wait()
+                self._bell.clear()
+                wishes, self._wishes = self._wishes, []
+                await self._serve(wishes)
+        finally:
+            for _, waiting in self._wishes:
+                waiting.cancel()
+
+    async def _serve(self, wishes: list[tuple[Enrolment, asyncio.Future[Device | None]]]) -> None:
+        try:
+            found = await self._grant([wish for wish, _ in wishes])
+        except StoreProblem as problem:
+            for _, waiting in wishes:
+                if not waiting.done():
+                    waiting.set_exception(problem)
+            return
+        for device, (_, waiting) in zip(found, wishes, strict=True):
+            if not waiting.done():
+                waiting.set_result(device)
+
+
+def new_codes(count: int) -> list[str]:
+    """One-time codes, easy to read out: groups of four.
+
+    Example:
+        >>> len(new_codes(2)[0])
+        29
+    """
+    alphabet = "abcdefghjkmnpqrstuvwxyz23456789"  # without those that look alike
+    letters = -(-CODE_BYTES * 8 // 4)
+    return ["-".join(_group(alphabet) for _ in range(letters // 4)) for _ in range(count)]
+
+
+def _group(alphabet: str) -> str:
+    return "".join(secrets.choice(alphabet) for _ in range(4))
+
+
+def check_codes(count: int, weight: int, hours: float | None) -> None:
+    """Refuse what no operator means.
+
+    Raises:
+        ValueError: count, weight or hours are out of range.
+    """
+    if not 1 <= count <= 100_000:
+        raise invalid("count", "from 1 to 100,000", count, "make several lots")
+    if not 1 <= weight <= 2**40:
+        raise invalid("weight", "a whole number from 1", weight, "give what the device counts for, such as its watts")
+    if hours is not None and not 0.0 < hours < 1e6:
+        raise invalid("hours", "above 0", hours, "leave it out for codes that do not expire")

@@ -1,0 +1,249 @@
+"""The work of a device: it starts and goes on under a lease, and ends when the lease does, whatever else hangs.
+
+Two threads of its own. One keeps the time and ends work, so that a held request, a dead network or a slow
+start cannot delay the end. The other starts work, so that a start that hangs cannot either: one that is
+finished only after the end is ended again. A marker file is written before work starts and removed after it
+has ended: who finds it at a start ends that work first.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import Protocol
+
+from turnout.privacy.journal import Disk
+
+MARKER = "working.json"
+
+TICK = 0.5
+"""Seconds between two looks at the clock while work is on: a sleeping machine wakes no timer."""
+
+AGAIN = 5.0
+"""Seconds until an end that failed is tried again."""
+
+
+def boot_clock() -> float:
+    """Seconds on a clock that goes on while the machine sleeps and that nobody can set.
+
+    Example:
+        >>> boot_clock() <= boot_clock()
+        True
+    """
+    clock = getattr(time, "CLOCK_BOOTTIME", None)
+    return time.monotonic() if clock is None else time.clock_gettime(clock)
+
+
+@dataclass(frozen=True)
+class Participation:
+    """An acknowledged "yes".
+
+    Attributes:
+        run: the run's name.
+        round: the round.
+        until: when the lease ends, on the agent's clock.
+        seconds: how long that is from now.
+    """
+
+    run: str
+    round: int
+    until: float = 0.0
+    seconds: float = 0.0
+
+
+class Work(Protocol):
+    """What a device does for a participation."""
+
+    def start(self, participation: Participation) -> None:
+        """Start it, or let it go on; called for every acknowledged participation."""
+        ...
+
+    def stop(self, participation: Participation) -> None:
+        """End it; may be called twice, and where nothing was started."""
+        ...
+
+
+@dataclass(frozen=True)
+class CalledWork:
+    """Two functions as work.
+
+    Args:
+        on_participate: called with every acknowledged participation; may take its time.
+        on_stop: called when a lease ends, at once, also while the other still runs; may be called twice.
+
+    Example:
+        >>> CalledWork(print).start(Participation("run", 3))
+        Participation(run='run', round=3, until=0.0, seconds=0.0)
+    """
+
+    on_participate: Callable[[Participation], None] | None = None
+    on_stop: Callable[[], None] | None = None
+
+    def start(self, participation: Participation) -> None:
+        """Call the one."""
+        if self.on_participate is not None:
+            self.on_participate(participation)
+
+    def stop(self, participation: Participation) -> None:
+        """Call the other."""
+        if self.on_stop is not None:
+            self.on_stop()
+
+
+class Lease:
+    """Keeps work within its lease; `close` it or use `with`.
+
+    Args:
+        work: what is started and ended.
+        marker: the file that says that work is on.
+        clock: seconds; `boot_clock` unless given.
+        noted: told of what fails, in a sentence.
+        disk: the durable steps.
+        tick: seconds between two looks at the clock.
+    """
+
+    def __init__(
+        self,
+        work: Work,
+        marker: Path,
+        *,
+        clock: Callable[[], float] = boot_clock,
+        noted: Callable[[str], None] = lambda problem: None,
+        disk: Disk | None = None,
+        tick: float = TICK,
+    ) -> None:
+        self._work, self._marker, self._clock, self._noted = work, marker, clock, noted
+        self._disk, self._tick = disk or Disk(), tick
+        self._current: Participation | None = None
+        self._starting = False
+        self._closing = False
+        self._retry_at = 0.0
+        self._owed = self._found()  # work whose end is owed
+        self._orders: SimpleQueue[Participation | None] = SimpleQueue()
+        self._starts: SimpleQueue[Participation | None] = SimpleQueue()
+        self._threads = [
+            threading.Thread(target=target, name=f"turnout-{target.__name__.strip('_')}", daemon=True)
+            for target in (self._keep_time, self._start_work)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def __enter__(self) -> Lease:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def current(self) -> Participation | None:
+        """The participation under which work is on; None if there is none."""
+        return self._current
+
+    def grant(self, participation: Participation) -> None:
+        """Start work, or let it go on until the new end."""
+        self._orders.put(participation)
+
+    def end(self) -> None:
+        """End work at once. Returns at once; safe in a signal's handler."""
+        self._orders.put(None)
+
+    def close(self, seconds: float = 60.0) -> None:
+        """End work, wait until it has ended, at most so long, and end both threads."""
+        self._closing = True
+        self._orders.put(None)
+        self._threads[0].join(seconds)
+        self._starts.put(None)
+        self._threads[1].join(0.1)
+
+    def _keep_time(self) -> None:
+        if self._owed is not None:
+            self._finish()
+        while True:
+            try:
+                order = self._orders.get(timeout=self._patience())
+                if order is not None and order.until > self._clock() and not self._closing:
+                    self._renew(order)
+                else:
+                    self._finish()
+            except Empty:
+                pass
+            now = self._clock()
+            if self._current is not None:
+                if self._current.until <= now:
+                    self._finish()
+            elif self._owed is not None and self._retry_at <= now and not self._starting:
+                self._finish()
+            if self._closing and self._current is None:
+                return
+
+    def _patience(self) -> float | None:
+        """Until the end of the lease, or the next look at the clock; for ever while nothing is on."""
+        if self._current is None and self._owed is None:
+            return None
+        end = self._retry_at if self._current is None else self._current.until
+        return min(self._tick, max(0.001, end - self._clock()))
+
+    def _renew(self, granted: Participation) -> None:
+        """The marker first: work that nobody knows of is never on."""
+        try:
+            body = {"run": granted.run, "round": granted.round}
+            self._disk.put(self._marker, json.dumps(body).encode() + b"\n")
+        except OSError as error:
+            self._noted(f"{self._marker}: cannot be written ({error.strerror}): work is not started")
+            if self._current is None:
+                return
+        self._owed = self._current = granted
+        self._starts.put(granted)
+
+    def _finish(self) -> None:
+        """End what is on or owed; the marker goes only when nothing can be on any more."""
+        self._current, owed = None, self._owed
+        if owed is None:
+            return
+        try:
+            self._work.stop(owed)
+        except Exception as error:
+            self._retry_at = self._clock() + AGAIN
+            self._noted(f"ending the work of round {owed.round} failed ({_said(error)}): it will be tried again")
+            return
+        if self._starting:  # it ends again, once that has returned
+            self._retry_at = self._clock() + AGAIN
+            return
+        try:
+            self._marker.unlink(missing_ok=True)
+            self._disk.sync_folder(self._marker.parent)
+        except OSError as error:
+            self._noted(f"{self._marker}: cannot be removed ({error.strerror}): work will be ended again")
+        self._owed = None
+
+    def _start_work(self) -> None:
+        while (granted := self._starts.get()) is not None:
+            self._starting = True  # before the look at the lease: `_finish` looks in the other order
+            try:
+                if self._current is not None and granted.until > self._clock():
+                    self._work.start(granted)
+            except Exception as error:
+                self._noted(f"starting the work of round {granted.round} failed ({_said(error)})")
+            finally:
+                self._starting = False
+                if self._current is None and self._owed is not None:
+                    self._orders.put(None)
+
+    def _found(self) -> Participation | None:
+        """Work that a killed agent has left; of a marker that cannot be read, that there was some."""
+        try:
+            found = json.loads(self._marker.read_bytes())
+            return Participation(str(found["run"]), int(found["round"]))
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, KeyError, TypeError):
+            return Participation("unknown", 0)
+
+
+def _said(error: BaseException) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"

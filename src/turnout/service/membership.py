@@ -1,0 +1,175 @@
+"""What a device keeps about its enrolment: one small private file, written before anything is asked for."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import re
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Self
+
+from turnout.algorithm.client import Averaging, Prior
+from turnout.errors import FileProblem, invalid
+from turnout.privacy.journal import Disk, InUse
+from turnout.service.protocol import ProtocolProblem, Welcome, read_json
+
+FILE, PENDING, LOCK = "agent.json", "enrolling.json", "agent.lock"
+"""What a device keeps once it has enrolled, while it is asking, and while an agent runs."""
+
+
+@dataclass(frozen=True)
+class Membership:
+    """An enrolment, asked for or made.
+
+    Attributes:
+        url: of the coordinator.
+        code: the one-time code, to ask again with if the answer was lost.
+        nonce: drawn once and stored before the first request: the same one again is the same device.
+        welcome: the coordinator's answer; None as long as there is none.
+    """
+
+    url: str
+    code: str
+    nonce: str
+    welcome: Welcome | None = None
+
+    @classmethod
+    def begin(cls, url: str, code: str) -> Self:
+        """One that is yet to be asked for, with a nonce of its own."""
+        return cls(url, code, secrets.token_urlsafe(24))
+
+    @classmethod
+    def load(cls, folder: Path, name: str = FILE) -> Self | None:
+        """The one on file; None if there is none.
+
+        Raises:
+            FileProblem: the file cannot be read, or holds something else.
+        """
+        path = folder / name
+        try:
+            found = read_json(path.read_bytes())
+            texts = [found[name] for name in ("url", "code", "nonce")]
+            if not all(isinstance(text, str) for text in texts):
+                raise ValueError("url, code and nonce must be texts")
+            return cls(texts[0], texts[1], texts[2], Welcome.read(found) if "run" in found else None)
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, KeyError, TypeError, ProtocolProblem) as error:
+            raise FileProblem(
+                f"{path}: not the file of an enrolment ({error}): restore it, or remove it and enrol with a new code"
+            ) from error
+
+    def save(self, folder: Path, disk: Disk) -> None:
+        """Put it on file, mode 0600; on return it is durable.
+
+        Raises:
+            FileProblem: it cannot be written.
+        """
+        path = folder / (PENDING if self.welcome is None else FILE)
+        body: dict[str, Any] = {"url": self.url, "code": self.code, "nonce": self.nonce}
+        if self.welcome is not None:
+            body |= self.welcome.body()
+        try:
+            disk.put(path, json.dumps(body, indent=1).encode() + b"\n")
+        except OSError as error:
+            raise FileProblem(
+                f"{path}: cannot be written ({error.strerror}): free space, or make the folder writable"
+            ) from error
+
+    def welcomed(self, welcome: Welcome) -> Self:
+        """The same with its answer.
+
+        Raises:
+            ProtocolProblem: its prior or averaging are none that a history can start from.
+        """
+        made = replace(self, welcome=welcome)
+        try:
+            made.start()
+        except ValueError as error:
+            raise ProtocolProblem(f"the coordinator's welcome cannot be used: {error}") from None
+        return made
+
+    def start(self) -> tuple[Prior, Averaging]:
+        """The public start of the device's history, and how it moves."""
+        assert self.welcome is not None
+        welcome = self.welcome
+        return Prior(welcome.prior_average, welcome.prior_rounds), Averaging(welcome.remember, welcome.by)
+
+
+def enrolled(folder: Path, url: str, code: str | None, ask: Callable[[str, str], Welcome], disk: Disk) -> Membership:
+    """The enrolment on file, or a new one: what will be asked with is on file before it is asked.
+
+    Args:
+        folder: the device's.
+        url: of the coordinator.
+        code: the one-time code; None, or the one it enrolled with: go on. Another one: enrol anew.
+        ask: hands a code and a nonce in, and returns the welcome.
+        disk: the durable steps.
+
+    Raises:
+        ValueError: it is not enrolled and there is no code, or it enrolled elsewhere.
+    """
+    known, pending = Membership.load(folder), Membership.load(folder, PENDING)
+    if known is not None and (pending is None or pending.nonce == known.nonce) and code in (None, known.code):
+        if known.url != url:
+            remedy = f"give that one; if the coordinator has moved, correct url in {folder / FILE}"
+            raise invalid("url", f"{known.url}, where this device has enrolled", url, remedy)
+        return known
+    if pending is None or code not in (None, pending.code) or pending.url != url:
+        if code is None:
+            raise invalid("code", "the one-time code of the operator", "none", "give --code, to enrol this device")
+        pending = Membership.begin(url, check_code(code))
+        pending.save(folder, disk)
+    made = pending.welcomed(ask(pending.code, pending.nonce))
+    made.save(folder, disk)
+    (folder / PENDING).unlink(missing_ok=True)
+    return made
+
+
+def make_folder(folder: str | Path) -> Path:
+    """The device's folder, made with mode 0700 if it is not there.
+
+    Raises:
+        FileProblem: it cannot be.
+    """
+    path = Path(folder)
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise FileProblem(f"{path}: no such folder can be made ({error.strerror}): name another") from error
+    return path
+
+
+def check_code(code: str) -> str:
+    """A one-time code as it was typed, without spaces around it.
+
+    Raises:
+        ProtocolProblem: no code can look like that.
+    """
+    code = code.strip()
+    if not re.fullmatch(r"[\x21-\x7e]{4,200}", code):
+        raise ProtocolProblem("the code must be 4 to 200 letters and digits: copy it as the operator gave it")
+    return code
+
+
+def take_folder(folder: Path) -> int:
+    """Lock a folder for this agent; the lock lasts as long as the descriptor is open.
+
+    Raises:
+        InUse: another agent has it.
+        FileProblem: it cannot be written.
+    """
+    try:
+        lock = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise FileProblem(f"{folder / LOCK}: cannot be written ({error.strerror}): make it writable") from error
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(lock)
+        raise InUse(f"{folder}: another agent runs in this folder: stop it, or name another folder") from None
+    return lock

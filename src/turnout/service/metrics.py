@@ -1,0 +1,137 @@
+"""What monitoring wants to know of a coordinator: Prometheus's text format, and what is wrong just now, in words."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+"""Of the text that `exposition` gives."""
+
+_GAUGES = {
+    "round": "The round that is open.",
+    "capacity": "What is needed in each round, in units of weight.",
+    "hard_limit": "The most that is acknowledged in a round.",
+    "signal": "Theta of the open round.",
+    "most_signal": "The upper bound of the signal.",
+    "offered": "The signal that devices are told.",
+    "members": "Devices that have enrolled and not left.",
+    "heard": "Devices that have reported in the open round.",
+    "late": "Devices that are expected and have not reported in the open round.",
+    "gone": "Devices that missed the last rounds and are not waited for.",
+    "waiting_for": "Devices still to enrol before the first round closes.",
+    "frozen": "1 if too few reported in the last closed round for the signal to follow.",
+    "leader": "1 if this process closes rounds.",
+    "open_seconds": "How long the open round has been open.",
+    "round_seconds": "The shortest time from one round's close to the next.",
+    "deadline": "The longest that a round is open, in seconds.",
+    "uptime": "Seconds since this process began.",
+}
+_LAST = {
+    "participants": "The weight that was acknowledged in the last closed round.",
+    "demand": "The weight that moved the signal in the last closed round.",
+    "seconds": "How long the last closed round was open.",
+}
+_ACCOUNT = {
+    "epsilon_per_report": "The privacy loss of one report at most, against whom the account's text says.",
+    "total_epsilon": "The privacy loss of all reports so far at most, at the account's delta, of any one device.",
+    "delta": "The chance left over in the account's total.",
+    "reports": "The reports that the account's total covers.",
+}
+
+
+def exposition(snapshot: Mapping[str, Any], last: Mapping[str, Any] | None = None) -> str:
+    """A coordinator's state for Prometheus. No label ever names a device.
+
+    Args:
+        snapshot: as `Operated.snapshot` gives it; what is None is left out.
+        last: the last closed round, as `Operated.recent` gives it.
+
+    Example:
+        >>> print(exposition({"round": 7, "mode": "running", "faults": {"full disk": 2}}))
+        # HELP turnout_up 1 if nothing is wrong just now.
+        # TYPE turnout_up gauge
+        turnout_up 1
+        # HELP turnout_round The round that is open.
+        # TYPE turnout_round gauge
+        turnout_round 7
+        # HELP turnout_mode 1 for the mode that holds.
+        # TYPE turnout_mode gauge
+        turnout_mode{mode="running"} 1
+        # HELP turnout_faults_total What has gone wrong since the process began.
+        # TYPE turnout_faults_total counter
+        turnout_faults_total{fault="full disk"} 2
+        <BLANKLINE>
+    """
+    return "".join(_lines(snapshot, last or {}))
+
+
+def _lines(snapshot: Mapping[str, Any], last: Mapping[str, Any]) -> Iterator[str]:
+    yield from _metric("up", "1 if nothing is wrong just now.", {"": not troubles(snapshot)})
+    for names, values, prefix in (
+        (_GAUGES, snapshot, ""),
+        (_LAST, last, "last_"),
+        (_ACCOUNT, _account(snapshot), "at_most_"),
+    ):
+        for name, words in names.items():
+            yield from _metric(prefix + name, words, {"": values.get(name)})
+    if "mode" in snapshot:
+        yield from _metric("mode", "1 for the mode that holds.", {f"mode={_quoted(snapshot['mode'])}": 1})
+    if "run" in snapshot:
+        about = f"run={_quoted(snapshot['run'])},version={_quoted(snapshot.get('version', ''))}"
+        yield from _metric("info", "Which run, and which turnout.", {about: 1})
+    faults = {f"fault={_quoted(name)}": count for name, count in snapshot.get("faults", {}).items()}
+    yield from _metric("faults_total", "What has gone wrong since the process began.", faults, "counter")
+    for name, count in snapshot.get("counters", {}).items():
+        clean = re.sub(r"\W", "_", name, flags=re.ASCII)
+        yield from _metric(f"{clean}_total", f"How many since the process began: {name}.", {"": count}, "counter")
+
+
+def _metric(name: str, words: str, values: Mapping[str, Any], kind: str = "gauge") -> Iterator[str]:
+    given = {labels: value for labels, value in values.items() if value is not None}
+    if given:
+        said = words.replace("\\", "\\\\").replace("\n", " ")
+        yield f"# HELP turnout_{name} {said}\n# TYPE turnout_{name} {kind}\n"
+    for labels, value in given.items():
+        yield f"turnout_{name}{'{' + labels + '}' if labels else ''} {_number(float(value))}\n"
+
+
+def _number(value: float) -> str:
+    if math.isnan(value) or math.isinf(value):
+        return "NaN" if math.isnan(value) else "+Inf" if value > 0 else "-Inf"
+    return f"{int(value)}" if value == int(value) and abs(value) < 2**53 else repr(value)
+
+
+def _quoted(text: object) -> str:
+    escaped = str(text).replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    return f'"{escaped}"'
+
+
+def _account(snapshot: Mapping[str, Any]) -> Mapping[str, Any]:
+    found = snapshot.get("account")
+    return found if isinstance(found, Mapping) else {}
+
+
+def troubles(snapshot: Mapping[str, Any]) -> list[str]:
+    """What is wrong just now, worst first, a sentence each; nothing: healthy.
+
+    Faults that are over are no trouble: they stay in the counts. Nor is what the operator chose, such as a pause.
+
+    Example:
+        >>> troubles({"mode": "running", "frozen": True, "heard": 3, "members": 100})
+        ['too few devices reported: the signal is frozen']
+    """
+    if snapshot.get("mode") not in ("running", "draining"):
+        return []
+    found = []
+    members, gone = snapshot.get("members") or 0, snapshot.get("gone") or 0
+    if members and gone >= members:
+        found.append("no device has reported lately: all are gone")
+    if snapshot.get("frozen"):
+        found.append("too few devices reported: the signal is frozen")
+    open_seconds, deadline = snapshot.get("open_seconds") or 0.0, snapshot.get("deadline") or math.inf
+    if members and not snapshot.get("waiting_for") and open_seconds > 2.0 * deadline + 1.0:
+        found.append(f"the round does not close: open for {open_seconds:.0f} s, its deadline is {deadline:g} s")
+    return found

@@ -1,0 +1,349 @@
+"""The operator's face of the coordinator: a live page, its interface for programs, metrics. A listener of its own.
+
+    app = operator_app(coordinator, password_hash=hashed(password))
+    uvicorn.run(app, host="127.0.0.1", port=8401)
+
+It shows counts, never what a device decided. Call `app.end_streams()` before the server
+stops, or it waits for pages.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+import re
+from collections.abc import AsyncIterator, Awaitable, Iterable, Mapping
+from dataclasses import asdict
+from typing import Any, Protocol
+
+from turnout.errors import MissingExtra, TurnoutError
+from turnout.service import metrics, operator_page
+from turnout.service.operator_guard import LOOPBACK, Guard
+from turnout.service.store import MODES, Change
+
+try:
+    from starlette.applications import Starlette
+    from starlette.exceptions import HTTPException
+    from starlette.requests import ClientDisconnect, Request
+    from starlette.responses import Response, StreamingResponse
+    from starlette.routing import Route
+except ImportError:
+    raise MissingExtra("the operator's view", library="starlette", extra="server") from None
+
+WHO = "operator page"
+"""In the audit log."""
+
+MOST_ROUNDS = 500
+"""So many closed rounds a page shows."""
+
+MOST_STREAMS = 32
+"""So many pages may be open at once."""
+
+_LARGEST_BODY = 4096
+_PAUSE, _BEAT = 0.25, 5.0
+"""Seconds: at least between two events, at most between two signs of life."""
+
+
+class Operated(Protocol):
+    """What the operator sees and moves: the coordinator, or in tests something that plays one."""
+
+    def snapshot(self) -> dict[str, Any]:
+        """How things are: run, round, mode, capacity, hard_limit, members, heard, late, gone, account, faults…"""
+        ...
+
+    def recent(self, rounds: int) -> list[dict[str, Any]]:
+        """The last closed rounds, oldest first: round, signal, participants, demand, capacity, heard, frozen…"""
+        ...
+
+    async def changed(self, since: int) -> int:
+        """Wait until something changed after that version; at most 4 times a second. Returns the newer version."""
+        ...
+
+    async def change(self, who: str, *, capacity: float | None = None, mode: str | None = None) -> Any:
+        """Set capacity or mode or both."""
+        ...
+
+    async def revoke(self, slot: int, who: str) -> Any:
+        """The device is no member any more, and its token is worthless."""
+        ...
+
+    async def issue_codes(self, count: int, weight: int, hours: float | None, who: str) -> list[str]:
+        """Make one-time codes for enrolling."""
+        ...
+
+    async def log(self) -> list[Change]:
+        """The audit log, oldest first."""
+        ...
+
+    async def members(self) -> list[dict[str, Any]]:
+        """Every device that ever enrolled: slot, weight, joined, missed, left."""
+        ...
+
+
+class Refused(Exception):
+    """A request that is answered with an error.
+
+    Args:
+        status: of HTTP.
+        error: a word for programs.
+        message: a sentence for people.
+
+    Example:
+        >>> Refused(400, "capacity", "capacity must be above 0").status
+        400
+    """
+
+    def __init__(self, status: int, error: str, message: str) -> None:
+        super().__init__(message)
+        self.status, self.error = status, error
+
+
+class OperatorApp(Guard):
+    """The application of the operator's listener, as ASGI has it; `operator_app` makes it."""
+
+    def __init__(self, view: _View, password_hash: str, allowed_hosts: Iterable[str]) -> None:
+        problems: dict[Any, Any] = dict.fromkeys((Refused, HTTPException, TurnoutError, ClientDisconnect), _problem)
+        routed = Starlette(routes=view.routes(), exception_handlers=problems | {Exception: _problem})
+        super().__init__(routed, password_hash, allowed_hosts)
+        self._view = view
+
+    def end_streams(self) -> None:
+        """Close the live connections of all pages, so that the server can stop; pages come back by themselves."""
+        self._view.stopping.set()
+
+
+def operator_app(operated: Operated, *, password_hash: str, allowed_hosts: Iterable[str] = LOOPBACK) -> OperatorApp:
+    """The application of the operator's listener.
+
+    Args:
+        operated: the coordinator.
+        password_hash: of the operator's password, as `turnout.service.password.password_hash` gives it.
+        allowed_hosts: the names by which browsers may call it (no ports), "*" for any.
+
+    Raises:
+        ValueError: the hash is none.
+        MissingExtra: Plotly is not installed.
+    """
+    operator_page.policy()  # reads Plotly now: says if it is missing, and is ready for the first page
+    return OperatorApp(_View(operated), password_hash, allowed_hosts)
+
+
+class _View:
+    """The routes about one coordinator."""
+
+    def __init__(self, operated: Operated) -> None:
+        self.operated = operated
+        self.stopping = asyncio.Event()
+        self.streams = 0
+
+    def routes(self) -> list[Route]:
+        return [
+            Route("/", _page),
+            Route("/static/{name}", _static),
+            Route("/plotly.js", _plotly),
+            Route("/api/snapshot", self.snapshot),
+            Route("/api/rounds", self.rounds),
+            Route("/api/events", self.events),
+            Route("/api/log", self.log),
+            Route("/api/control", self.control, methods=["POST"]),
+            Route("/api/codes", self.codes, methods=["POST"]),
+            Route("/api/devices/{slot}/revoke", self.revoke, methods=["POST"]),
+            Route("/metrics", self.metrics),
+            Route("/healthz", self.health),
+        ]
+
+    def now(self) -> dict[str, Any]:
+        snapshot = self.operated.snapshot()
+        return snapshot | {"troubles": metrics.troubles(snapshot)}
+
+    async def health(self, request: Request) -> Response:
+        return _json({"status": "ok"})
+
+    async def snapshot(self, request: Request) -> Response:
+        return _json(self.now())
+
+    async def rounds(self, request: Request) -> Response:
+        last = request.query_params.get("last", str(MOST_ROUNDS))
+        if not re.fullmatch(r"[0-9]{1,9}", last) or not 1 <= int(last) <= MOST_ROUNDS:
+            raise Refused(400, "last", f"last must be from 1 to {MOST_ROUNDS}")
+        return _json({"rounds": self.operated.recent(int(last))})
+
+    async def log(self, request: Request) -> Response:
+        return _json({"changes": [asdict(change) for change in (await self.operated.log())[-MOST_ROUNDS:]]})
+
+    async def metrics(self, request: Request) -> Response:
+        last = self.operated.recent(1)
+        text = metrics.exposition(self.operated.snapshot(), last[-1] if last else None)
+        return Response(text, headers={"content-type": metrics.CONTENT_TYPE})
+
+    async def control(self, request: Request) -> Response:
+        asked = await _body(request, {"capacity", "mode"})
+        if not asked:
+            raise Refused(400, "nothing", "give a capacity, a mode, or both")
+        capacity, mode = asked.get("capacity"), asked.get("mode")
+        if "capacity" in asked:
+            capacity = _number(capacity, "capacity", 0.0, 1e15)
+        if "mode" in asked and mode not in MODES:
+            raise Refused(400, "mode", f"mode must be one of {', '.join(MODES)}")
+        await _carried_out(self.operated.change(WHO, capacity=capacity, mode=mode))
+        return _json(self.now())
+
+    async def codes(self, request: Request) -> Response:
+        asked = await _body(request, {"count", "weight", "hours"})
+        count = _whole(asked.get("count", 1), "count", 1000)
+        weight = _whole(asked.get("weight", 1), "weight", 10**9)
+        hours = _number(asked.get("hours", 24.0), "hours", 0.0, 24.0 * 366)
+        made = await _carried_out(self.operated.issue_codes(count, weight, hours, WHO))
+        return _json({"codes": made, "weight": weight, "hours": hours}, 201)
+
+    async def revoke(self, request: Request) -> Response:
+        await _body(request, set())
+        slot = request.path_params["slot"]
+        known = {member["slot"] for member in await self.operated.members()}
+        if not re.fullmatch(r"[0-9]{1,9}", slot) or int(slot) not in known:
+            raise Refused(404, "device", "there is no device of this number")
+        await _carried_out(self.operated.revoke(int(slot), WHO))
+        return _json({"revoked": int(slot)})
+
+    async def events(self, request: Request) -> Response:
+        """Server-sent events: a snapshot with the rounds that are new, at each change."""
+        if request.method == "HEAD":
+            return Response(headers={"content-type": "text/event-stream"})
+        if self.streams >= MOST_STREAMS:
+            raise Refused(429, "streams", f"{MOST_STREAMS} pages are open already: close one")
+        after = request.headers.get("last-event-id", request.query_params.get("after", ""))
+        headers = {"content-type": "text/event-stream", "x-accel-buffering": "no"}
+        return StreamingResponse(self._stream(after), headers=headers)
+
+    async def _stream(self, after: str) -> AsyncIterator[str]:
+        self.streams += 1
+        stopping = asyncio.ensure_future(self.stopping.wait())
+        version, seen, change = -1, after, None
+        try:
+            yield "retry: 1000\n\n"
+            while not stopping.done():
+                seen, event = self._event(seen)
+                yield event
+                await asyncio.wait({stopping}, timeout=_PAUSE)
+                change = asyncio.ensure_future(self.operated.changed(version))
+                while not (await asyncio.wait({change, stopping}, timeout=_BEAT, return_when="FIRST_COMPLETED"))[0]:
+                    yield ": still here\nevent: beat\ndata: 0\n\n"
+                if change.done():
+                    version = change.result()
+        except TurnoutError:
+            pass  # the coordinator has ended; the page will come again
+        finally:
+            self.streams -= 1
+            for task in (stopping, change):
+                if task is not None:
+                    task.cancel()
+
+    def _event(self, seen: str) -> tuple[str, str]:
+        """(what has been seen after it, the event); "RUN/ROUND" names the last round that was sent of a run."""
+        snapshot = self.now()
+        run, _, last = seen.rpartition("/")
+        following = int(last) + 1 if re.fullmatch(r"[0-9]{1,15}", last) and run == snapshot["run"] else -1
+        is_fresh = not 0 <= following <= snapshot["round"]  # another run, or this one restored from an older copy
+        missing = MOST_ROUNDS if is_fresh else min(MOST_ROUNDS, snapshot["round"] - following)
+        rounds = self.operated.recent(missing) if missing else []
+        news = {"snapshot": snapshot, "rounds": rounds, "fresh": is_fresh}
+        now = f"{snapshot['run']}/{rounds[-1]['round']}" if rounds else "" if is_fresh else seen
+        return now, f"id: {now}\ndata: {_dumped(news)}\n\n"
+
+
+async def _page(request: Request) -> Response:
+    part = operator_page.part("operator.html")
+    return Response(
+        part.content, headers={"content-type": part.kind, "content-security-policy": operator_page.policy()}
+    )
+
+
+async def _static(request: Request) -> Response:
+    name = request.path_params["name"]
+    if name not in operator_page.PARTS:
+        raise Refused(404, "path", "there is nothing here")
+    part = operator_page.part(name)
+    return Response(part.content, headers={"content-type": part.kind})
+
+
+async def _plotly(request: Request) -> Response:
+    """Plotly, which is large and nobody's secret: a browser may keep it, and asks whether it is still the same."""
+    part = operator_page.plotly()
+    headers = {"content-type": part.kind, "etag": part.tag, "cache-control": "private, no-cache"}
+    headers["vary"] = "accept-encoding"
+    if request.headers.get("if-none-match") == part.tag:
+        return Response(status_code=304, headers=headers)
+    if "gzip" in request.headers.get("accept-encoding", ""):
+        return Response(part.zipped, headers=headers | {"content-encoding": "gzip"})
+    return Response(part.content, headers=headers)
+
+
+async def _carried_out(work: Awaitable[Any]) -> Any:
+    """What the coordinator gives back; what it refuses is the operator's mistake."""
+    try:
+        return await work
+    except ValueError as error:
+        raise Refused(400, "refused", str(error)) from error
+
+
+async def _body(request: Request, names: set[str]) -> dict[str, Any]:
+    """The JSON object of a request, with no other names than these."""
+    content = b""
+    async for chunk in request.stream():
+        content += chunk
+        if len(content) > _LARGEST_BODY:
+            raise Refused(413, "size", f"at most {_LARGEST_BODY} bytes")
+    try:
+        found = json.loads(content)
+    except (ValueError, RecursionError):
+        raise Refused(400, "json", "the body is not JSON") from None
+    if not isinstance(found, dict) or not found.keys() <= names:
+        raise Refused(400, "json", f"the body must be an object with {', '.join(sorted(names)) or 'nothing'} in it")
+    return found
+
+
+def _number(value: object, name: str, above: float, most: float) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not above < value <= most:
+        raise Refused(400, name, f"{name} must be a number above {above:g} and at most {most:g}")
+    return float(value)
+
+
+def _whole(value: object, name: str, most: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
+        raise Refused(400, name, f"{name} must be a whole number from 1 to {most:,}")
+    return value
+
+
+async def _problem(request: Request, error: Exception) -> Response:
+    """Any failure in our form; one of ours (a full disk) says why, an unexpected one only that it was."""
+    if isinstance(error, Refused):
+        return _json({"error": error.error, "message": str(error)}, error.status)
+    if isinstance(error, ClientDisconnect):
+        return _json({"error": "request", "message": "the request was cut off"}, 400)
+    if isinstance(error, HTTPException):
+        said = {404: "there is nothing here", 405: "not with this method"}.get(error.status_code, str(error.detail))
+        more = dict(error.headers or {})
+        return _json(
+            {"error": "path" if error.status_code == 404 else "request", "message": said}, error.status_code, more
+        )
+    if isinstance(error, TurnoutError):
+        return _json({"error": "trouble", "message": str(error)}, 503, {"retry-after": "5"})
+    return _json({"error": "internal", "message": "something failed here: see the coordinator's log"}, 500)
+
+
+def _json(value: Mapping[str, Any], status: int = 200, more: Mapping[str, str] | None = None) -> Response:
+    return Response(_dumped(value), status, {"content-type": "application/json", **(more or {})})
+
+
+def _dumped(value: Any) -> str:
+    return json.dumps(_plain(value), separators=(",", ":"), allow_nan=False)
+
+
+def _plain(value: Any) -> Any:
+    """As JSON has it: no infinity."""
+    if isinstance(value, Mapping):
+        return {str(name): _plain(part) for name, part in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(part) for part in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

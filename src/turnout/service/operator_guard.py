@@ -1,0 +1,228 @@
+"""Who may speak to the operator's listener: password, host, no other site's pages; and what browsers may do there."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import hashlib
+import hmac
+import ipaddress
+import json
+import math
+import secrets
+import time
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from typing import Any
+
+from turnout.service.password import checked_hash, matches
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+Application = Callable[[Message, Receive, Send], Awaitable[None]]
+Headers = dict[bytes, bytes]
+
+USER = "operator"
+"""The one name."""
+
+CHANGE_HEADER = "x-turnout"
+"""Every request that changes something carries it, with any value: a form of another site cannot."""
+
+LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
+"""The names under which a listener on this machine is called."""
+
+OPEN_PATH = "/healthz"
+"""The one path that needs no password."""
+
+_BURST, _EVERY = 8, 10.0
+"""So many wrong passwords from an address at once, then one every so many seconds."""
+
+_ADDRESSES = 4096
+"""So many addresses are remembered; the one that waited longest is forgotten."""
+
+_SECURITY = {
+    b"content-security-policy": b"default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    b"x-content-type-options": b"nosniff",
+    b"x-frame-options": b"DENY",
+    b"referrer-policy": b"no-referrer",
+    b"cross-origin-opener-policy": b"same-origin",
+    b"cross-origin-resource-policy": b"same-origin",
+    b"permissions-policy": b"camera=(), microphone=(), geolocation=()",
+    b"cache-control": b"no-store",
+}
+
+
+class Guard:
+    """Lets a request through to an ASGI application if it comes from the operator; every answer gets strict headers.
+
+    Args:
+        app: what is guarded.
+        password_hash: as `turnout.service.password.hashed` gives it.
+        allowed_hosts: the names by which browsers may call the listener, "*" for any: another name is
+            a foreign page whose name was pointed at us (DNS rebinding).
+        clock: seconds, for the limits.
+
+    Raises:
+        ValueError: the hash is none.
+    """
+
+    def __init__(
+        self,
+        app: Application,
+        password_hash: str,
+        allowed_hosts: Iterable[str] = LOOPBACK,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._app = app
+        self._hash = checked_hash(password_hash)
+        self._hosts = frozenset(host.lower() for host in allowed_hosts)
+        self._wrong = WrongGuesses(clock)
+        self._key, self._known = secrets.token_bytes(32), b""
+        self._one_at_a_time = asyncio.Lock()
+
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        """As ASGI calls it."""
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+        elif scope["type"] == "websocket":
+            await send({"type": "websocket.close", "code": 1008})
+        else:
+            await self._answer(scope, receive, _strict(send))
+
+    async def _answer(self, scope: Message, receive: Receive, send: Send) -> None:
+        headers: Headers = dict(scope["headers"])
+        if "*" not in self._hosts and _host(headers) not in self._hosts:
+            allowed = ", ".join(sorted(self._hosts))
+            await refuse(send, 400, "host", f"this listener answers to {allowed} only: use one of these names")
+        elif scope["path"] == OPEN_PATH or await self._admits(scope, headers, send):
+            if scope["method"] in ("GET", "HEAD", "OPTIONS") or await _is_ours(headers, send):
+                await self._app(scope, receive, send)
+
+    async def _admits(self, scope: Message, headers: Headers, send: Send) -> bool:
+        """Whether the password is right; if not, that is answered."""
+        challenge = {b"www-authenticate": b'Basic realm="turnout operator", charset="UTF-8"'}
+        given = _credentials(headers.get(b"authorization", b""))
+        if given is None:
+            await refuse(send, 401, "password", "this needs the operator's name and password", challenge)
+            return False
+        address = _network(scope.get("client"))
+        # The limit comes before the check, right or wrong: a guess that is not checked tells nothing.
+        wait = self._wrong.wait(address)
+        if wait > 0.0:
+            again = {b"retry-after": str(math.ceil(wait)).encode()}
+            await refuse(send, 429, "attempts", f"too many wrong passwords: wait {math.ceil(wait)} seconds", again)
+            return False
+        if await self._is_right(*given, address):
+            return True
+        await refuse(send, 401, "password", "wrong name or password", challenge)
+        return False
+
+    async def _is_right(self, user: str, password: str, address: str) -> bool:
+        """The hash is made once; after that, a keyed digest of the right password is compared, which is quick."""
+        digest = hmac.digest(self._key, password.encode("utf-8", "surrogatepass"), hashlib.sha256)
+        is_user = hmac.compare_digest(user.encode("utf-8", "surrogatepass"), USER.encode())
+        if hmac.compare_digest(digest, self._known):
+            return is_user
+        async with self._one_at_a_time:  # each takes 16 MB
+            if hmac.compare_digest(digest, self._known):
+                return is_user
+            if self._wrong.wait(address) > 0.0:
+                return False
+            is_right = await asyncio.to_thread(matches, password, self._hash)
+            if is_right:
+                self._known = digest
+            if not (is_right and is_user):
+                self._wrong.count(address)
+            return is_right and is_user
+
+
+class WrongGuesses:
+    """How long an address has to wait after wrong passwords: a bucket of guesses each, refilled slowly.
+
+    Args:
+        clock: seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._free_at: dict[str, float] = {}  # when an address will have its whole burst again
+
+    def wait(self, address: str) -> float:
+        """Seconds until its next guess; 0 or less: now."""
+        return self._free_at.get(address, -math.inf) - self._clock() - (_BURST - 1) * _EVERY
+
+    def count(self, address: str) -> None:
+        """One more was wrong."""
+        now = self._clock()
+        self._free_at[address] = max(self._free_at.pop(address, now), now) + _EVERY
+        if len(self._free_at) > _ADDRESSES:
+            del self._free_at[min(self._free_at, key=self._free_at.__getitem__)]
+
+
+async def refuse(send: Send, status: int, error: str, message: str, more: Headers | None = None) -> None:
+    """Answer with an error in our form: {"error", "message"}."""
+    body = json.dumps({"error": error, "message": message}).encode()
+    headers = {b"content-type": b"application/json", b"content-length": str(len(body)).encode()} | (more or {})
+    await send({"type": "http.response.start", "status": status, "headers": list(headers.items())})
+    await send({"type": "http.response.body", "body": body})
+
+
+def _strict(send: Send) -> Send:
+    """Adds our headers to the answer; one that the application set itself stays."""
+
+    async def sending(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            own = [(bytes(name).lower(), value) for name, value in message.get("headers", [])]
+            names = {name for name, _ in own}
+            message["headers"] = own + [(name, value) for name, value in _SECURITY.items() if name not in names]
+        await send(message)
+
+    return sending
+
+
+async def _is_ours(headers: Headers, send: Send) -> bool:
+    """Whether a request that changes something was made by our page or a program; if not, that is answered.
+
+    A browser sends the password along with a form of whatever site. But such a form cannot set the
+    header, and its script may not, since we never allow another origin to.
+    """
+    origin = headers.get(b"origin")
+    foreign = origin is not None and origin.partition(b"://")[2].lower() != headers.get(b"host", b"").lower()
+    if foreign or headers.get(b"sec-fetch-site", b"none") not in (b"none", b"same-origin"):
+        await refuse(send, 403, "site", "another site may not change anything here")
+    elif CHANGE_HEADER.encode() not in headers:
+        await refuse(send, 403, "header", f"a change needs the header {CHANGE_HEADER}: 1")
+    elif headers.get(b"content-type", b"").partition(b";")[0].strip().lower() != b"application/json":
+        await refuse(send, 400, "content-type", "a change is JSON: send Content-Type: application/json")
+    else:
+        return True
+    return False
+
+
+def _host(headers: Headers) -> str:
+    """The name that the client called, without the port."""
+    host = headers.get(b"host", b"").decode("latin-1").lower()
+    return host[: host.find("]") + 1] if host.startswith("[") else host.partition(":")[0]
+
+
+def _credentials(header: bytes) -> tuple[str, str] | None:
+    """(name, password) of an HTTP Basic header; None where there is none."""
+    scheme, _, encoded = header.partition(b" ")
+    if scheme.lower() != b"basic":
+        return None
+    try:
+        user, colon, password = base64.b64decode(encoded.strip(), validate=True).decode().partition(":")
+    except (binascii.Error, UnicodeDecodeError):
+        return None
+    return (user, password) if colon else None
+
+
+def _network(client: tuple[str, int] | None) -> str:
+    """Whom to count guesses of: an address, or of IPv6 its network, since one machine has many there."""
+    text = client[0] if client else ""
+    try:
+        address = ipaddress.ip_address(text)
+    except ValueError:
+        return text
+    return str(ipaddress.ip_network((address, 64), strict=False)) if address.version == 6 else text

@@ -1,0 +1,158 @@
+"""What the operator sees and does: a coordinator's state as plain numbers, and the few things that can be changed.
+
+Counts and totals only: nothing here says what a device decided.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections import deque
+from typing import Any
+
+from turnout.errors import invalid
+from turnout.privacy.accounting import shown
+from turnout.privacy.public_account import PublicAccount
+from turnout.service.coordinator import Coordinator
+from turnout.service.enrolment_desk import check_codes, new_codes
+from turnout.service.roll import hashed
+from turnout.service.rounds import ClosedRound
+from turnout.service.store import MODES, Change
+from turnout.version import __version__
+
+REMEMBERED = 1000
+"""Closed rounds that the page can draw."""
+
+ACCOUNT_EVERY = 5.0
+"""Seconds between two computations of the account: it moves slowly, and rounds may be fast."""
+
+
+class Overview:
+    """A coordinator as its operator has it before him.
+
+    Args:
+        coordinator: whose state it is.
+    """
+
+    def __init__(self, coordinator: Coordinator) -> None:
+        self._coordinator = coordinator
+        self._began = coordinator.clock()
+        self._public = PublicAccount(coordinator.rules.mechanism, coordinator.rules.delta)
+        self._account: dict[str, Any] = {}
+        self._accounted = -math.inf
+        self._rounds: deque[dict[str, Any]] = deque(maxlen=REMEMBERED)
+
+    async def follow(self) -> None:
+        """Keep the last rounds and the account up to date, until cancelled."""
+        coordinator = self._coordinator
+        first = max(0, coordinator.position.round - REMEMBERED)
+        history = await coordinator.in_store(
+            lambda: [as_numbers(closed) for closed in coordinator.store.history(first)]
+        )
+        self._rounds.extend(history)
+        version = -1
+        while not coordinator.stopping:
+            self._note(coordinator.last)
+            if coordinator.clock() >= self._accounted + ACCOUNT_EVERY:
+                self._accounted = coordinator.clock()
+                self._account = await asyncio.to_thread(self._count_up, coordinator.position.round + 1)
+            version = await coordinator.watch(version)
+
+    def snapshot(self) -> dict[str, Any]:
+        """Where the run stands, ready for JSON."""
+        coordinator, rules, open = self._coordinator, self._coordinator.rules, self._coordinator.open
+        members, gone = len(coordinator.roll.slots), coordinator.roll.gone()
+        waiting = max(0, rules.wait_for - len(coordinator.roll)) if coordinator.position.round == 0 else 0
+        return {
+            "run": coordinator.run.name,
+            "round": open.number,
+            "mode": coordinator.control.mode,
+            "capacity": coordinator.control.capacity,
+            "hard_limit": rules.safety.hard_limit,
+            "most_signal": rules.most_signal(coordinator.control.capacity),
+            "signal": coordinator.position.signal,
+            "offered": coordinator.position.offered,
+            "members": members,
+            "heard": open.heard,
+            "late": max(0, open.due),
+            "gone": gone,
+            "waiting_for": waiting,
+            "frozen": coordinator.last is not None and coordinator.last.frozen,
+            "open_seconds": round(coordinator.clock() - open.opened, 3),
+            "round_seconds": rules.timing.round,
+            "deadline": rules.timing.deadline,
+            "leader": coordinator.leads,
+            "version": __version__,
+            "uptime": round(coordinator.clock() - self._began, 1),
+            "account": self._account or self._count_up(0),
+            "faults": dict(coordinator.faults),
+            "counters": dict(coordinator.counters) | {"held": len(coordinator.waiting)},
+        }
+
+    def recent(self, rounds: int) -> list[dict[str, Any]]:
+        """The last closed rounds, oldest first."""
+        self._note(self._coordinator.last)
+        return list(self._rounds)[-rounds:] if rounds > 0 else []
+
+    async def changed(self, since: int) -> int:
+        """Wait until something has changed; at most four times a second."""
+        version = await self._coordinator.watch(since)
+        await asyncio.sleep(0.25)
+        return max(version, self._coordinator.version)
+
+    async def change(self, who: str, *, capacity: float | None = None, mode: str | None = None) -> None:
+        """Set the capacity or the mode."""
+        if mode is not None and mode not in MODES:
+            raise invalid("mode", f"one of {', '.join(MODES)}", repr(mode), "use one of these")
+        if capacity is not None and not 0.0 < capacity < math.inf:
+            raise invalid("capacity", "above 0 and finite", capacity, "give what is needed in each round")
+        await self._coordinator.change(who, capacity=capacity, mode=mode)
+
+    async def revoke(self, slot: int, who: str) -> None:
+        """Void a device's token."""
+        if not 0 <= slot < len(self._coordinator.roll):
+            raise invalid("device", f"from 0 to {len(self._coordinator.roll) - 1}", slot, "see the list of devices")
+        await self._coordinator.withdraw(slot, who, "revoked")
+
+    async def issue_codes(self, count: int, weight: int, hours: float | None, who: str) -> list[str]:
+        """New one-time codes; only their hashes are kept."""
+        check_codes(count, weight, hours)
+        codes = new_codes(count)
+        expires = None if hours is None else time.time() + 3600.0 * hours
+        store, hashes = self._coordinator.store, [hashed(code) for code in codes]
+        await self._coordinator.in_store(store.add_codes, hashes, weight, expires, who)
+        return codes
+
+    async def log(self) -> list[Change]:
+        """The audit log."""
+        return await self._coordinator.in_store(self._coordinator.store.changes)
+
+    async def members(self) -> list[dict[str, Any]]:
+        """Every device that ever enrolled; not what it decided."""
+        roll = self._coordinator.roll
+        keys = ("slot", "weight", "joined", "left")
+        return [{key: getattr(roll[i], key) for key in keys} | {"missed": roll.missed[i]} for i in range(len(roll))]
+
+    def _note(self, closed: ClosedRound | None) -> None:
+        if closed is not None and (not self._rounds or self._rounds[-1]["round"] < closed.round):
+            self._rounds.append(as_numbers(closed))
+
+    def _count_up(self, reports: int) -> dict[str, Any]:
+        """What every device has given away at most: it may have reported in every round."""
+        public, total = self._public, self._public.total(reports)
+        finite = math.isfinite(total.epsilon)
+        return {
+            "text": public.sentence(reports),
+            "epsilon_per_report": public.epsilon_per_report if math.isfinite(public.epsilon_per_report) else None,
+            "total_epsilon": float(shown(total.epsilon)) if finite else None,
+            "delta": public.delta,
+            "reports": reports,
+        }
+
+
+def as_numbers(closed: ClosedRound) -> dict[str, Any]:
+    """A closed round without its devices."""
+    names = ("round", "signal", "participants", "demand", "capacity", "members", "heard", "frozen")
+    numbers = {name: getattr(closed, name) for name in names}
+    return numbers | {"seconds": round(closed.seconds, 4), "closed_at": round(closed.closed_at, 3)}

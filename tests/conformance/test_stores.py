@@ -1,0 +1,513 @@
+"""One suite for every kind of store: what the coordinator relies on must hold in SQLite and in PostgreSQL alike."""
+
+import sqlite3
+import subprocess
+import sys
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import psycopg
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from service import closing
+from service.postgres import server
+from turnout.service import schema, sql_store, store
+from turnout.service.backup import restore
+from turnout.service.rounds import MISSING, NO, YES, ClosedRound, Position
+from turnout.service.store import (
+    MODES,
+    Change,
+    Control,
+    Device,
+    Enrolment,
+    Run,
+    StaleRound,
+    StoreProblem,
+    open_store,
+)
+
+RUN = Run("chargers", {"mechanism": {"kind": "clamp", "epsilon": 1.0}, "wait_for": 3}, 1234.5)
+START = Position(0, 0.35, {"signal": 0.35, "gain": 1e-300}, b"")
+
+
+class Places:
+    """New locations of one kind, and what was opened there."""
+
+    def __init__(self, kind: str, folder: Path) -> None:
+        self.kind, self.folder, self.count, self.opened = kind, folder, 0, []
+
+    def new(self) -> str:
+        self.count += 1
+        return str(self.folder / f"run-{self.count}.db") if self.kind == "sqlite" else server().database()
+
+    def open(self, location: str, create: bool = False) -> store.Store:
+        opened = open_store(location, create=create)
+        self.opened.append(opened)
+        return opened
+
+    def begun(self, location: str | None = None, capacity: float = 600.0) -> store.Store:
+        opened = self.open(location or self.new(), create=True)
+        opened.begin(RUN, START, capacity)
+        return opened
+
+    def sql(self, location: str, statement: str) -> list[tuple]:
+        """What somebody does who opens the database by hand."""
+        if self.kind != "sqlite":
+            return server().sql(location, statement.replace("main.", "turnout."))
+        connection = sqlite3.connect(location, isolation_level=None)
+        try:
+            return connection.execute(statement).fetchall()
+        finally:
+            connection.close()
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def places(request, tmp_path):
+    made = Places(request.param, tmp_path)
+    yield made
+    for opened in made.opened:
+        opened.close()
+
+
+@pytest.fixture
+def kept(places):
+    return places.begun()
+
+
+def hashed(number: int) -> bytes:
+    return number.to_bytes(32, "big")
+
+
+def wish(code: int, nonce: int = 0, token: int = 0) -> Enrolment:
+    return Enrolment(hashed(code), hashed(1000 + nonce), hashed(2000 + token))
+
+
+def codes(*values: int) -> np.ndarray:
+    return np.array(values, dtype=np.uint8)
+
+
+def closed(round: int, reports: np.ndarray) -> ClosedRound:
+    return ClosedRound(round, 0.4, 600.0, reports, 3, 4, 5, 6, False, 9.5, 1e9)
+
+
+def after(round: int) -> Position:
+    return Position(round + 1, 0.5, {"signal": 0.6}, b"\x81")
+
+
+def close(kept: store.Store, rounds: int = 1) -> None:
+    for _ in range(rounds):
+        round = kept.position().round
+        kept.close_round(closed(round, codes(YES, NO)), after(round))
+
+
+def same(one: ClosedRound | None, other: ClosedRound) -> bool:
+    return one is not None and schema.closed_row(one) == schema.closed_row(other) and one.codes.dtype == np.uint8
+
+
+def everything(kept: store.Store) -> tuple:
+    books = [schema.closed_row(row) for row in kept.history()]
+    return kept.run(), kept.position(), kept.control(), kept.devices(), books, kept.changes()
+
+
+def test_a_run_begins_once(places):
+    location = places.new()
+    kept = places.open(location, create=True)
+    assert kept.run() is None
+    kept.begin(RUN, START, 600)
+    with pytest.raises(StoreProblem, match="a run is kept here already"):
+        kept.begin(replace(RUN, name="other"), START, 600)
+    again = places.open(location)
+    assert (again.run(), again.position(), again.control()) == (RUN, START, Control(600.0, "running", 0))
+    assert (again.devices(), again.changes(), list(again.history()), again.closed(0)) == ([], [], [], None)
+
+
+def test_without_a_run_there_is_nothing_to_do(places, tmp_path):
+    kept = places.open(places.new(), create=True)
+    tries = [
+        kept.position,
+        kept.control,
+        lambda: kept.change("me", capacity=1.0),
+        lambda: kept.add_codes([hashed(1)], 1, None, "me"),
+        lambda: kept.enrol([wish(1)], 0.0),
+        lambda: kept.withdraw(0, "me", "left"),
+        lambda: kept.backup(tmp_path / "copy"),
+        lambda: kept.close_round(closed(0, codes()), after(0)),
+    ]
+    for attempt in tries:
+        with pytest.raises(StoreProblem, match="must hold a run"):
+            attempt()
+    assert (kept.run(), kept.changes(), kept.devices()) == (None, [], [])
+    assert not (tmp_path / "copy").exists()
+
+
+def test_a_store_that_is_not_there_is_not_made_unasked(places):
+    location = places.new()
+    with pytest.raises(StoreProblem, match="turnout serve"):
+        open_store(location)
+    with pytest.raises(StoreProblem):
+        open_store(location)
+
+
+@pytest.mark.parametrize("capacity", [0.0, -1.0, float("inf"), float("nan")])
+def test_a_capacity_must_be_possible(places, kept, capacity):
+    with pytest.raises(ValueError, match="capacity must be above 0"):
+        kept.change("me", capacity=capacity)
+    with pytest.raises(ValueError, match="capacity must be above 0"):
+        places.open(places.new(), create=True).begin(RUN, START, capacity)
+    assert (kept.control(), kept.changes()) == (Control(600.0, "running", 0), [])
+
+
+def test_what_the_operator_changes_is_logged(kept):
+    assert kept.change("page", capacity=400) == Control(400.0, "running", 1)
+    assert kept.change("command", capacity=500.5, mode="paused") == Control(500.5, "paused", 2)
+    assert kept.change("command", mode="paused") == kept.control() == Control(500.5, "paused", 2)
+    with pytest.raises(ValueError, match="mode must be one of running, draining, paused, stopped"):
+        kept.change("page", capacity=9.0, mode="asleep")
+    found = kept.changes()
+    assert [(line.who, line.what, line.detail) for line in found] == [
+        ("page", "capacity", "600 -> 400"),
+        ("command", "capacity", "400 -> 500.5"),
+        ("command", "mode", "running -> paused"),
+    ]
+    assert all(line.at > 1.7e9 for line in found)
+
+
+@pytest.mark.parametrize("table", ["log", "books"])
+def test_log_and_books_are_only_ever_added_to(places, table):
+    location = places.new()
+    kept = places.begun(location)
+    kept.change("me", capacity=1)
+    close(kept)
+    before = everything(kept)
+    what, key = ("who = 'nobody'", "line") if table == "log" else ("participants = 0", "round")
+    statements = [f"UPDATE main.{table} SET {what}", f"DELETE FROM main.{table}", f"UPDATE main.{table} SET {key} = 7"]
+    if places.kind == "sqlite":
+        columns = ", ".join(schema.COLUMNS[table])
+        statements.append(f"INSERT OR REPLACE INTO {table} SELECT {columns} FROM {table}")
+    else:
+        statements.append(f"TRUNCATE turnout.{table}")
+    for statement in statements:
+        with pytest.raises((sqlite3.Error, psycopg.Error), match="only ever added to"):
+            places.sql(location, statement)
+    assert everything(kept) == before
+    kept.change("me", capacity=2)
+    close(kept)
+
+
+def test_devices_enrol_with_codes(kept):
+    kept.add_codes([hashed(n) for n in range(4)], 7, None, "me")
+    kept.add_codes([hashed(10)], 2300, 50.0, "me")
+    first = kept.enrol([wish(0, 0, 0), wish(99), wish(10, 1, 1), wish(0, 5, 5)], 49.9)
+    assert first == [Device(0, hashed(2000), 7, 0, None, 1), None, Device(1, hashed(2001), 2300, 0, None, 2), None]
+    close(kept, 2)
+    assert kept.enrol([wish(1, 1, 2), wish(2, 2, 3)], 1e9) == [
+        Device(2, hashed(2002), 7, 2, None, 3),
+        Device(3, hashed(2003), 7, 2, None, 4),
+    ]
+    assert [device.slot for device in kept.devices()] == [0, 1, 2, 3]
+    assert kept.devices(2) == kept.enrol([], 0.0) + kept.devices()[2:]
+    assert kept.control().revision == 4
+    assert [(line.what, line.detail) for line in kept.changes()] == [
+        ("codes", "4 of weight 7"),
+        ("codes", "1 of weight 2300"),
+    ]
+
+
+def test_a_code_expires_and_works_once(kept):
+    kept.add_codes([hashed(0)], 1, 50.0, "me")
+    assert kept.enrol([wish(0)], 50.0) == [None]
+    assert kept.enrol([wish(0)], float("inf")) == [None]
+    assert kept.enrol([wish(0)], 49.0) == [Device(0, hashed(2000), 1, 0, None, 1)]
+    assert kept.enrol([wish(0, nonce=1)], 49.0) == [None]
+
+
+def test_who_comes_again_with_the_nonce_gets_a_new_token_in_the_same_place(kept):
+    kept.add_codes([hashed(0), hashed(1)], 1, 50.0, "me")
+    kept.enrol([wish(0, 0, 0), wish(1, 1, 1)], 0.0)
+    close(kept)
+    renewed = Device(0, hashed(2009), 1, 0, None, 4)
+    assert kept.enrol([wish(0, 0, 8), wish(0, 0, 9)], 99.0) == [Device(0, hashed(2008), 1, 0, None, 3), renewed]
+    assert kept.devices() == [renewed, Device(1, hashed(2001), 1, 0, None, 2)]
+    kept.withdraw(0, "me", "revoked")
+    assert kept.enrol([wish(0, 0, 10)], 0.0) == [None]
+    assert kept.devices()[0].token == hashed(2009)
+
+
+def test_a_batch_may_hold_the_same_wish_twice(kept):
+    kept.add_codes([hashed(0), hashed(1)], 1, None, "me")
+    found = kept.enrol([wish(0, 0, 0), wish(0, 0, 1), wish(0, 3, 2), wish(1, 1, 3)], 0.0)
+    assert [device and (device.slot, device.revision) for device in found] == [(0, 1), (0, 2), None, (1, 3)]
+    assert [device.token for device in kept.devices()] == [hashed(2001), hashed(2003)]
+
+
+def test_bad_codes_are_refused_whole(kept):
+    kept.add_codes([hashed(0)], 1, None, "me")
+    for batch in ([hashed(1), hashed(0)], [hashed(1), hashed(1)]):
+        with pytest.raises(StoreProblem, match="none of these was added"):
+            kept.add_codes(batch, 1, None, "me")
+    for weight in (0, 1.5, 2**40 + 1):
+        with pytest.raises(ValueError, match="weight must be a whole number"):
+            kept.add_codes([hashed(1)], weight, None, "me")
+    assert kept.enrol([wish(1)], 0.0) == [None]
+    assert len(kept.changes()) == 1
+
+
+def test_a_device_leaves_once(kept):
+    kept.add_codes([hashed(0), hashed(1)], 3, None, "me")
+    kept.enrol([wish(0), wish(1, 1, 1)], 0.0)
+    close(kept, 3)
+    gone = kept.withdraw(1, "page", "revoked")
+    assert gone == Device(1, hashed(2001), 3, 0, 3, 3)
+    close(kept)
+    assert kept.withdraw(1, "device", "left") == gone
+    assert kept.devices(2) == [gone]
+    assert kept.control().revision == 3
+    assert [(line.who, line.what, line.detail) for line in kept.changes()[1:]] == [("page", "revoked", "device 1")]
+    for slot in (2, -1):
+        with pytest.raises(ValueError, match="slot must be a device's number"):
+            kept.withdraw(slot, "page", "revoked")
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_what_is_closed_comes_back_as_it_was(kept, data):
+    number = st.floats(allow_nan=False, min_value=-1e300, max_value=1e300).map(lambda value: value + 0.0)
+    count = st.integers(0, 2**53)
+    round = kept.position().round
+    reports = np.array(data.draw(st.lists(st.integers(0, 3), max_size=40)), dtype=np.uint8)
+    went = ClosedRound(
+        round,
+        data.draw(number),
+        data.draw(number),
+        reports,
+        *(data.draw(count) for _ in range(4)),
+        data.draw(st.booleans()),
+        data.draw(number),
+        data.draw(number),
+    )
+    state = data.draw(st.dictionaries(st.text(max_size=5), number, max_size=3)) | {"signal": data.draw(number)}
+    position = Position(round + 1, data.draw(number), state, data.draw(st.binary(max_size=20)))
+    kept.close_round(went, position)
+    assert kept.position() == position
+    assert same(kept.closed(round), went)
+    assert [row.round for row in kept.history(max(0, round - 2))] == list(range(max(0, round - 2), round + 1))
+    assert kept.closed(round + 1) is None
+
+
+def test_numpy_numbers_go_down_as_numbers(kept):
+    row = closed(0, codes(YES))
+    kept.close_round(replace(row, participants=np.int64(3), signal=np.float64(0.4), frozen=np.True_), after(0))
+    assert same(kept.closed(0), replace(row, frozen=True))
+
+
+def test_the_books_are_read_in_pages(kept, monkeypatch):
+    monkeypatch.setattr(sql_store, "_PAGE", 3)
+    close(kept, 8)
+    assert [row.round for row in kept.history()] == list(range(8))
+    assert [row.round for row in kept.history(5)] == [5, 6, 7]
+    assert list(kept.history(8)) == []
+
+
+def test_only_the_open_round_can_be_closed(kept):
+    close(kept, 2)
+    before = everything(kept)
+    for round in (0, 1, 3):
+        with pytest.raises(StaleRound, match=f"the open round must be {round}, got 2"):
+            kept.close_round(closed(round, codes(YES)), after(round))
+    with pytest.raises(ValueError, match="position must be at round 3, got 4"):
+        kept.close_round(closed(2, codes(YES)), after(3))
+    assert everything(kept) == before
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_draining_and_stopped_end_with_the_round(kept, mode):
+    kept.change("me", mode=mode)
+    revision = kept.control().revision
+    close(kept)
+    ends = mode in ("draining", "stopped")
+    assert kept.control() == Control(600.0, "paused" if ends else mode, revision + ends)
+    if ends:
+        line = kept.changes()[-1]
+        assert (line.who, line.what, line.detail) == ("coordinator", "mode", f"{mode} -> paused")
+
+
+def test_an_error_half_way_changes_nothing(kept, monkeypatch):
+    kept.change("me", mode="draining")
+    kept.add_codes([hashed(0)], 1, None, "me")
+    kept.enrol([wish(0)], 0.0)
+    before = everything(kept)
+
+    def fail(*_: object) -> None:
+        raise RuntimeError("half way")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(sql_store, "_note", fail)
+        for attempt in (
+            lambda: close(kept),
+            lambda: kept.change("me", capacity=7),
+            lambda: kept.withdraw(0, "me", "left"),
+            lambda: kept.add_codes([hashed(1)], 1, None, "me"),
+        ):
+            with pytest.raises(RuntimeError, match="half way"):
+                attempt()
+    assert everything(kept) == before
+    close(kept)
+
+
+def test_reports_are_put_together_where_several_collect_them(places):
+    location = places.new()
+    here, there = places.begun(location), places.open(location)
+    close(here)
+    one = here.merge(1, codes(YES, MISSING, NO, MISSING))
+    assert one.tolist() == [YES, MISSING, NO, MISSING]
+    two = there.merge(1, codes(NO, YES, MISSING, MISSING, NO))
+    assert two.dtype == np.uint8
+    if not here.shared:
+        assert two.tolist() == [NO, YES, MISSING, MISSING, NO]
+        return
+    assert two.tolist() == [YES, YES, NO, MISSING, NO]
+    assert here.merge(1, codes()).tolist() == two.tolist()
+    for round in (0, 2):
+        assert here.merge(round, codes(NO, NO)).tolist() == [NO, NO]
+    close(here)
+    assert there.merge(1, codes(NO)).tolist() == [NO]
+    assert there.merge(2, codes(MISSING, MISSING)).tolist() == [MISSING, MISSING]
+    assert places.sql(location, "SELECT count(*) FROM main.reports") == [(0,)]
+
+
+def test_one_leads(places):
+    location = places.new()
+    here, there = places.begun(location), places.open(location)
+    assert [here.lead(), there.lead(), here.lead(), there.lead()] == [True, False, True, False]
+    here.close()
+    assert there.lead()
+
+
+def test_two_at_once_close_every_round_once(places):
+    location = places.new()
+    places.begun(location).add_codes([hashed(n) for n in range(60)], 1, None, "me")
+    won: list[list[int]] = [[], []]
+    failed: list[BaseException] = []
+
+    def work(me: int) -> None:
+        try:
+            kept = open_store(location)
+            for number in range(30):
+                round = kept.position().round
+                try:
+                    kept.close_round(replace(closed(round, codes(YES)), demand=me), after(round))
+                    won[me].append(round)
+                except StaleRound:
+                    pass
+                kept.change(f"operator {me}", capacity=1 + number + me / 2)
+                assert kept.enrol([wish(30 * me + number, me, number)], 0.0) != [None]
+            kept.close()
+        except BaseException as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=work, args=(me,)) for me in (0, 1)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failed
+    kept = places.open(location)
+    assert sorted(won[0] + won[1]) == list(range(kept.position().round))
+    assert [row.demand for row in kept.history()] == [int(row.round in won[1]) for row in kept.history()]
+    assert [device.slot for device in kept.devices()] == list(range(60))
+    revisions = sorted(device.revision for device in kept.devices())
+    assert len(set(revisions)) == 60
+    assert kept.control().revision == 120
+    log = [line.detail.split(" -> ") for line in kept.changes()[1:]]
+    assert [old for old, _ in log[1:]] == [new for _, new in log[:-1]]
+
+
+@pytest.mark.parametrize("target", ["sqlite", "postgres"])
+def test_a_copy_brings_the_run_back_anywhere(places, tmp_path, target):
+    kept = places.begun()
+    kept.add_codes([hashed(0), hashed(1)], 3, 1e10, "me")
+    kept.enrol([wish(0)], 0.0)
+    kept.withdraw(0, "me", "left")
+    close(kept, 3)
+    before = everything(kept)
+    copy = tmp_path / "copy.db"
+    kept.backup(copy)
+    close(kept)
+    assert [path.name for path in tmp_path.glob("copy*")] == ["copy.db"]
+    assert copy.stat().st_mode & 0o777 == 0o600
+    content = copy.read_bytes()
+    other = Places(target, tmp_path / "other")
+    other.folder.mkdir()
+    location = other.new()
+    assert restore(copy, location) == RUN
+    assert copy.read_bytes() == content
+    back = places.open(location)
+    *rest, log = everything(back)
+    assert (*rest, log[:-1]) == before
+    assert (log[-1].who, log[-1].what, log[-1].detail) == ("command line", "restored", "as of round 3")
+    assert back.enrol([wish(1, 1, 1)], 0.0) == [Device(1, hashed(2001), 3, 3, None, 3)]
+    close(back)
+    with pytest.raises(StoreProblem, match="a run is kept here already"):
+        restore(copy, location)
+    with pytest.raises(StoreProblem, match="must be new"):
+        kept.backup(copy)
+
+
+def test_a_newer_store_is_refused(places, monkeypatch):
+    location = places.new()
+    kept = places.begun(location)
+    with monkeypatch.context() as patched:
+        patched.setattr(store, "SCHEMA", store.SCHEMA - 1)
+        with pytest.raises(StoreProblem, match=f"at most {store.SCHEMA}, got {store.SCHEMA + 1}: it is newer"):
+            open_store(location)
+    close(kept)
+
+
+def test_an_older_store_is_brought_up_to_date_or_left_alone(places, monkeypatch):
+    location = places.new()
+    before = everything(places.begun(location))
+    now = store.SCHEMA
+    monkeypatch.setattr(store, "SCHEMA", now + 2)
+    with pytest.raises(StoreProblem, match=f"nothing leads from version {now} to {now + 2}"):
+        open_store(location)
+    first = ["ALTER TABLE devices ADD COLUMN hint BYTES", "UPDATE state SET revision = revision + 5"]
+    monkeypatch.setitem(schema.MIGRATIONS, now, first)
+    monkeypatch.setitem(schema.MIGRATIONS, now + 1, ["UPDATE nothing SET at_all = 1"])
+    with pytest.raises(StoreProblem, match="nothing"):
+        open_store(location)
+    with monkeypatch.context() as old:
+        old.setattr(store, "SCHEMA", now)
+        assert everything(places.open(location)) == before
+    monkeypatch.setitem(schema.MIGRATIONS, now + 1, ["CREATE TABLE extra (note BYTES, size WHOLE)"])
+    for _ in range(2):
+        kept = places.open(location)
+        assert kept.control().revision == 5
+    assert places.sql(location, "SELECT hint FROM main.devices") == []
+    assert places.sql(location, "SELECT note FROM main.extra") == []
+
+
+def test_whoever_is_killed_has_lost_nothing_that_was_committed(places):
+    location = places.new()
+    places.begun(location)
+    run = [sys.executable, closing.__file__, location, "25"]
+    done = subprocess.run(run, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stderr
+    told = [int(line) for line in done.stdout.split()]
+    kept = places.open(location)
+    rounds = kept.position().round
+    books = list(kept.history())
+    assert [row.round for row in books] == list(range(rounds))
+    assert all(same(row, closing.closed(row.round)) for row in books)
+    assert kept.position() == closing.after(rounds - 1)
+    assert told == sorted(set(told))
+    assert set(told) <= set(range(rounds))
+    assert 10 < len(told) <= rounds <= len(told) + 25
+
+
+def test_a_change_is_a_line(kept):
+    kept.change("me", capacity=5)
+    assert kept.changes() == [Change(kept.changes()[0].at, "me", "capacity", "600 -> 5")]

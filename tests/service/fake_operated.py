@@ -1,0 +1,191 @@
+"""Something that plays a coordinator with 1,200 devices, and a real server around its operator's view."""
+
+import asyncio
+import contextlib
+import math
+import random
+import threading
+import time
+
+import uvicorn
+
+from turnout.service.operator_app import operator_app
+from turnout.service.password import hashed
+from turnout.service.store import Change
+
+PASSWORD = "correct horse battery staple"
+PASSWORD_HASH = hashed(PASSWORD)
+
+BEGAN = 1_800_000_000.0
+DEVICES = 1200
+
+
+class FakeOperated:
+    """A lively run; `OUTAGE` rounds have few reports and are frozen.
+
+    Args:
+        rounds: that have closed.
+        hard_limit: or None.
+        waiting_for: devices still to enrol.
+        outage: (first round, one past the last) with only 5 % of the devices.
+        faults: by name.
+    """
+
+    def __init__(self, rounds=0, hard_limit=700.0, waiting_for=0, outage=(), faults=None, seed=1):
+        self.hard_limit, self.waiting_for, self.outage = hard_limit, waiting_for, range(*outage) if outage else ()
+        self.faults = {"late reports": 0, "full disk": 0} if faults is None else faults
+        self.random = random.Random(seed)
+        self.capacity, self.mode, self.signal, self.level = 600.0, "running", 0.35, 0.1
+        self.left, self.changes, self.books = {}, [Change(BEGAN, "command line", "began", "run night-shift")], []
+        self.version, self.opened, self.begun = 0, time.monotonic(), time.monotonic()
+        self._news = None
+        for _ in range(rounds):
+            self.close_round()
+
+    # What happens to it
+
+    def close_round(self):
+        """Play one round."""
+        number = len(self.books)
+        is_out = number in self.outage
+        heard = int(DEVICES * (0.05 if is_out else 0.985)) + self.random.randint(-8, 8)
+        self.level += 0.18 * (self.capacity / DEVICES - self.level)
+        wanted = max(0, round(self.random.gauss(self.level * heard, math.sqrt(max(1.0, 0.2 * heard)))))
+        if self.outage and not is_out and number in range(self.outage.stop, self.outage.stop + 12):
+            wanted = round(wanted * (1.32 - 0.025 * (number - self.outage.stop)))
+        limit = math.inf if self.hard_limit is None else self.hard_limit
+        closed = {"round": number, "signal": self.signal, "participants": int(min(wanted, limit)), "demand": wanted}
+        closed |= {"capacity": self.capacity, "members": DEVICES - len(self.left), "heard": heard, "frozen": is_out}
+        closed |= {
+            "seconds": 15.0 if is_out else 10.0 + abs(self.random.gauss(0.2, 0.3)),
+            "closed_at": BEGAN + 10 * number,
+        }
+        self.signal *= 0.985 if is_out else math.exp(0.05 * (self.capacity - wanted) / self.capacity)
+        self.books.append(closed)
+        self.opened = time.monotonic()
+        self.tell()
+
+    def tell(self):
+        """Something changed."""
+        self.version += 1
+        if self._news is not None:
+            self._news.set()
+
+    def note(self, who, what, detail):
+        self.changes.append(Change(BEGAN + 10 * len(self.books), who, what, detail))
+        self.tell()
+
+    # What the operator sees and moves
+
+    def snapshot(self):
+        last = self.books[-1] if self.books else {"heard": 0, "frozen": False, "seconds": 0.0}
+        members = DEVICES - len(self.left) if not self.waiting_for else DEVICES - self.waiting_for
+        gone = members - 60 if last["frozen"] else 7
+        late = 0 if self.waiting_for else 14
+        text = (
+            "Every device has spent at most a total epsilon of 6.000 over 1,000 reports (delta 1e-06), against "
+            "someone who sees only the sum of each round; per report at most 1.000, against the coordinator."
+        )
+        account = {
+            "text": text,
+            "epsilon_per_report": 1.0,
+            "total_epsilon": 6.0,
+            "delta": 1e-6,
+            "reports": len(self.books),
+        }
+        return {
+            "run": "night-shift", "round": len(self.books), "mode": self.mode, "capacity": self.capacity,
+            "hard_limit": self.hard_limit, "most_signal": math.inf, "signal": self.signal, "offered": self.signal,
+            "members": members, "heard": max(0, members - gone - late), "late": late, "gone": gone,
+            "waiting_for": self.waiting_for, "frozen": last["frozen"],
+            "open_seconds": time.monotonic() - self.opened, "round_seconds": 10.0, "deadline": 15.0,
+            "leader": True, "version": "0.9", "uptime": time.monotonic() - self.begun, "account": account,
+            "faults": dict(self.faults), "counters": {"reports": 1184 * len(self.books), "rounds": len(self.books)},
+        }  # fmt: skip
+
+    def recent(self, rounds):
+        return self.books[-rounds:]
+
+    async def changed(self, since):
+        while self.version <= since:
+            self._news = self._news or asyncio.Event()
+            self._news.clear()
+            await self._news.wait()
+        return self.version
+
+    async def change(self, who, *, capacity=None, mode=None):
+        if capacity is not None:
+            if capacity > 1e6:
+                raise ValueError("capacity must be at most 1000000, got more: give what the devices can reach")
+            self.capacity, was = capacity, self.capacity
+            self.note(who, "capacity", f"{was:g} -> {capacity:g}")
+        if mode is not None:
+            self.mode, was = mode, self.mode
+            self.note(who, "mode", f"{was} -> {mode}")
+
+    async def revoke(self, slot, who):
+        self.left[slot] = len(self.books)
+        self.note(who, "revoked", f"device {slot}")
+
+    async def issue_codes(self, count, weight, hours, who):
+        self.note(who, "codes", f"{count} of weight {weight} for {hours:g} hours")
+        return [f"{self.random.getrandbits(80):020x}" for _ in range(count)]
+
+    async def log(self):
+        return list(self.changes)
+
+    async def members(self):
+        return [
+            {"slot": slot, "weight": 1, "joined": 0, "missed": 0, "left": self.left.get(slot)}
+            for slot in range(DEVICES)
+        ]
+
+
+class Served:
+    """A server in a thread.
+
+    Attributes:
+        url: of its root.
+        app: what it serves.
+    """
+
+    def __init__(self, operated, port=0, **options):
+        self.app = operator_app(operated, password_hash=PASSWORD_HASH, **options)
+        config = uvicorn.Config(self.app, port=port, log_level="error", ws="none", lifespan="off")
+        self.server = uvicorn.Server(config)
+        self.loop = None
+        self.thread = threading.Thread(target=lambda: asyncio.run(self._serve()))
+        self.thread.start()
+        while not self.server.started:
+            assert self.thread.is_alive()
+            time.sleep(0.005)
+        self.port = self.server.servers[0].sockets[0].getsockname()[1]
+        self.url = f"http://127.0.0.1:{self.port}"
+
+    async def _serve(self):
+        self.loop = asyncio.get_running_loop()
+        await self.server.serve()
+
+    def do(self, call, *arguments):
+        """Call something where the server runs."""
+        done = threading.Event()
+        self.loop.call_soon_threadsafe(lambda: (call(*arguments), done.set()))
+        assert done.wait(5)
+
+    def stop(self):
+        """As `turnout serve` stops it."""
+        if self.thread.is_alive():
+            self.do(self.app.end_streams)
+            self.server.should_exit = True
+            self.thread.join(10)
+            assert not self.thread.is_alive()
+
+
+@contextlib.contextmanager
+def served(operated, **options):
+    """The operator's view of it on a port of this machine."""
+    found = Served(operated, **options)
+    try:
+        yield found
+    finally:
+        found.stop()

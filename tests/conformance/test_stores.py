@@ -5,7 +5,6 @@ import subprocess
 import sys
 import threading
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import psycopg
@@ -13,8 +12,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from conformance.places import RUN, START, Places, after, close, closed, codes, everything, hashed, same, wish
 from service import closing
-from service.postgres import server
 from turnout.service import schema, sql_store, store
 from turnout.service.backup import restore
 from turnout.service.rounds import MISSING, NO, YES, ClosedRound, Position
@@ -23,46 +22,10 @@ from turnout.service.store import (
     Change,
     Control,
     Device,
-    Enrolment,
-    Run,
     StaleRound,
     StoreProblem,
     open_store,
 )
-
-RUN = Run("chargers", {"mechanism": {"kind": "clamp", "epsilon": 1.0}, "wait_for": 3}, 1234.5)
-START = Position(0, 0.35, {"signal": 0.35, "gain": 1e-300}, b"")
-
-
-class Places:
-    """New locations of one kind, and what was opened there."""
-
-    def __init__(self, kind: str, folder: Path) -> None:
-        self.kind, self.folder, self.count, self.opened = kind, folder, 0, []
-
-    def new(self) -> str:
-        self.count += 1
-        return str(self.folder / f"run-{self.count}.db") if self.kind == "sqlite" else server().database()
-
-    def open(self, location: str, create: bool = False) -> store.Store:
-        opened = open_store(location, create=create)
-        self.opened.append(opened)
-        return opened
-
-    def begun(self, location: str | None = None, capacity: float = 600.0) -> store.Store:
-        opened = self.open(location or self.new(), create=True)
-        opened.begin(RUN, START, capacity)
-        return opened
-
-    def sql(self, location: str, statement: str) -> list[tuple]:
-        """What somebody does who opens the database by hand."""
-        if self.kind != "sqlite":
-            return server().sql(location, statement.replace("main.", "turnout."))
-        connection = sqlite3.connect(location, isolation_level=None)
-        try:
-            return connection.execute(statement).fetchall()
-        finally:
-            connection.close()
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -76,41 +39,6 @@ def places(request, tmp_path):
 @pytest.fixture
 def kept(places):
     return places.begun()
-
-
-def hashed(number: int) -> bytes:
-    return number.to_bytes(32, "big")
-
-
-def wish(code: int, nonce: int = 0, token: int = 0) -> Enrolment:
-    return Enrolment(hashed(code), hashed(1000 + nonce), hashed(2000 + token))
-
-
-def codes(*values: int) -> np.ndarray:
-    return np.array(values, dtype=np.uint8)
-
-
-def closed(round: int, reports: np.ndarray) -> ClosedRound:
-    return ClosedRound(round, 0.4, 600.0, reports, 3, 4, 5, 6, False, 9.5, 1e9)
-
-
-def after(round: int) -> Position:
-    return Position(round + 1, 0.5, {"signal": 0.6}, b"\x81")
-
-
-def close(kept: store.Store, rounds: int = 1) -> None:
-    for _ in range(rounds):
-        round = kept.position().round
-        kept.close_round(closed(round, codes(YES, NO)), after(round))
-
-
-def same(one: ClosedRound | None, other: ClosedRound) -> bool:
-    return one is not None and schema.closed_row(one) == schema.closed_row(other) and one.codes.dtype == np.uint8
-
-
-def everything(kept: store.Store) -> tuple:
-    books = [schema.closed_row(row) for row in kept.history()]
-    return kept.run(), kept.position(), kept.control(), kept.devices(), books, kept.changes()
 
 
 def test_a_run_begins_once(places):
@@ -486,6 +414,9 @@ def test_an_older_store_is_brought_up_to_date_or_left_alone(places, monkeypatch)
     for _ in range(2):
         kept = places.open(location)
         assert kept.control().revision == 5
+    with monkeypatch.context() as old, pytest.raises(StoreProblem, match="another turnout has changed the tables"):
+        old.setattr(store, "SCHEMA", now)
+        kept.change("me", capacity=7.0)
     assert places.sql(location, "SELECT hint FROM main.devices") == []
     assert places.sql(location, "SELECT note FROM main.extra") == []
 

@@ -56,10 +56,8 @@ class FakeOperated:
         limit = math.inf if self.hard_limit is None else self.hard_limit
         closed = {"round": number, "signal": self.signal, "participants": int(min(wanted, limit)), "demand": wanted}
         closed |= {"capacity": self.capacity, "members": DEVICES - len(self.left), "heard": heard, "frozen": is_out}
-        closed |= {
-            "seconds": 15.0 if is_out else 10.0 + abs(self.random.gauss(0.2, 0.3)),
-            "closed_at": BEGAN + 10 * number,
-        }
+        seconds = 15.0 if is_out else 10.0 + abs(self.random.gauss(0.2, 0.3))
+        closed |= {"seconds": seconds, "closed_at": BEGAN + 10 * number}
         self.signal *= 0.985 if is_out else math.exp(0.05 * (self.capacity - wanted) / self.capacity)
         self.books.append(closed)
         self.opened = time.monotonic()
@@ -86,13 +84,7 @@ class FakeOperated:
             "Every device has spent at most a total epsilon of 6.000 over 1,000 reports (delta 1e-06), against "
             "someone who sees only the sum of each round; per report at most 1.000, against the coordinator."
         )
-        account = {
-            "text": text,
-            "epsilon_per_report": 1.0,
-            "total_epsilon": 6.0,
-            "delta": 1e-6,
-            "reports": len(self.books),
-        }
+        account = {"text": text, "epsilon_per_report": 1.0, "total_epsilon": 6.0, "delta": 1e-6, "reports": 1000}
         return {
             "run": "night-shift", "round": len(self.books), "mode": self.mode, "capacity": self.capacity,
             "hard_limit": self.hard_limit, "most_signal": math.inf, "signal": self.signal, "offered": self.signal,
@@ -135,10 +127,8 @@ class FakeOperated:
         return list(self.changes)
 
     async def members(self):
-        return [
-            {"slot": slot, "weight": 1, "joined": 0, "missed": 0, "left": self.left.get(slot)}
-            for slot in range(DEVICES)
-        ]
+        usual = {"weight": 1, "joined": 0, "missed": 0}
+        return [{"slot": slot, "left": self.left.get(slot)} | usual for slot in range(DEVICES)]
 
 
 class Served:

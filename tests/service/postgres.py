@@ -101,7 +101,7 @@ class Server:
     def database(self) -> str:
         """The location of a new, empty database."""
         name = f"test_{next(_NUMBERS)}"
-        self.sql("postgres", f"CREATE DATABASE {name}")
+        self.sql("postgres", f"CREATE DATABASE {name} STRATEGY file_copy")  # twice as fast as the default
         return self.url(name)
 
     def sql(self, database: str, statement: str) -> list[tuple]:

@@ -47,7 +47,9 @@ def test_a_line_is_one_json_object(written):
 
 
 def test_whatever_is_in_it_a_line_stays_one(written):
-    Log("coordinator").warning("two\nlines", host='"\r\n{"level": "error"}', odd=object(), many={"a": [1, {2}]}, level=3)
+    Log("coordinator").warning(
+        "two\nlines", host='"\r\n{"level": "error"}', odd=object(), many={"a": [1, {2}]}, level=3
+    )
     (line,) = written()
     assert line["event"] == "two\nlines"
     assert line["many"] == {"a": [1, [2]]}

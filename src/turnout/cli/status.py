@@ -102,14 +102,12 @@ class _Asking:
 
 def _said(error: Any) -> str:
     """Why a request was refused, as the listener put it."""
-    remedy = {401: "check --password-file", 429: "wait, then check --password-file"}.get(
-        error.code, "check the address"
-    )
+    remedies = {401: "check --password-file", 429: "wait, then check --password-file"}
     try:
         said = json.loads(error.read(_LARGEST_REPLY))["message"]
     except (OSError, ValueError, KeyError, TypeError):
         said = f"answered {error.code}"
-    return f"{said}: {remedy}"
+    return f"{said}: {remedies.get(error.code, 'check the address')}"
 
 
 def print_status(snapshot: dict[str, Any], rounds: list[dict[str, Any]], troubles: list[str]) -> None:
@@ -128,12 +126,8 @@ def print_status(snapshot: dict[str, Any], rounds: list[dict[str, Any]], trouble
     if snapshot["waiting_for"]:
         table.add_row("", f"waiting for {snapshot['waiting_for']:,} more devices to enrol")
     limit = "no hard limit" if snapshot["hard_limit"] is None else f"hard limit {snapshot['hard_limit']:g}"
-    last = (
-        f"{rounds[-1]['participants']:,} of {snapshot['capacity']:g}"
-        if rounds
-        else f"capacity {snapshot['capacity']:g}"
-    )
-    table.add_row("turnout", f"{last} ({limit})")
+    last = f"{rounds[-1]['participants']:,}" if rounds else "none yet"
+    table.add_row("turnout", f"{last}, capacity {snapshot['capacity']:g}, {limit}")
     if rounds:
         table.add_row("", sparkline([closed["participants"] for closed in rounds]))
     table.add_row("signal", f"{snapshot['signal']:.6g}")

@@ -194,7 +194,8 @@ class Agent:
                 raise
             self._noted(str(problem))
             self._joined.rounds.reopen()
-            return self._wait_for_repair()
+            self._wait_for_repair()
+            return None
         if done.outcome == LEFT:
             self._ended = BUDGET
         if self._on_round is not None:

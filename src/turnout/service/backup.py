@@ -61,8 +61,7 @@ def restore(copy: Path, location: str, who: str = "command line") -> Run:
         StoreProblem: the copy is damaged or of a newer version, the place is taken, or one of the two fails.
     """
     with tempfile.TemporaryDirectory() as folder:  # an older version is brought up to date here
-        opened = SqliteStore(_working_copy(Path(copy), Path(folder)))
-        opened.place = str(copy)
+        opened = SqliteStore(_working_copy(Path(copy), Path(folder)), called=str(copy))
         try:
             opened.check()
             run, position = opened.run(), opened.position()

@@ -64,6 +64,7 @@ class Decider:
         self._ledger: Ledger | None = None
         self._client: DurableClient | None = None
         self._acting_on: Any = None
+        self._reports = 0
 
     def decide(self, offer: Offer) -> bool:
         """The bit for a round, on file before this returns; raises what `DurableClient.decide` does."""
@@ -97,7 +98,9 @@ class Decider:
     def reports(self) -> int:
         """How many reports of this run the ledger has counted."""
         welcome = self._membership.welcome
-        return 0 if self._ledger is None or welcome is None else len(self._ledger.reserved(welcome.run))
+        if self._ledger is not None and welcome is not None:
+            self._reports = len(self._ledger.reserved(welcome.run))
+        return self._reports
 
     def status(self) -> dict[str, Any]:
         """The durable client's; empty while it is closed."""
@@ -106,6 +109,7 @@ class Decider:
 
     def close(self) -> None:
         """Release all files; the next use opens them again."""
+        self.reports()
         if self._client is not None:
             self._client.close()
         if self._ledger is not None:

@@ -74,10 +74,12 @@ class DeviceApp:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
-        if scope["type"] == "http" and scope["path"] == REPORT and scope["method"] == "POST":
+        if scope["type"] != "http" or scope["path"] != REPORT:
+            await self._rest(scope, receive, send)
+        elif scope["method"] == "POST":
             await self._report(scope, receive, send)
         else:
-            await self._rest(scope, receive, send)
+            await _refuse(send, 405, "request", "Method Not Allowed", ((b"allow", b"POST"),))
 
     # The hot route.
 

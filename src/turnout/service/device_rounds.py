@@ -124,6 +124,7 @@ class DeviceRounds:
         self._acknowledge(round, answer.counted)
         seconds = until - self._clock() if works else 0.0
         if works:
+            self._dialogue.check()  # not while the agent is being stopped
             self._lease.grant(Participation(self._welcome.run, round, until, seconds))
         self._go_on(answer.next, round)
         return RoundDone(round, bit, answer.counted, max(0.0, seconds), answer.outcome)

@@ -119,6 +119,9 @@ class Dialogue:
         check: raises `Halted` if the agent is being stopped.
         noted: told of what fails, in a sentence.
         chance: draws the pauses.
+
+    Attributes:
+        check: as given.
     """
 
     def __init__(
@@ -131,7 +134,7 @@ class Dialogue:
         noted: Callable[[str], None],
         chance: random.Random | None = None,
     ) -> None:
-        self._wire, self._clock, self._check, self._noted = wire, clock, check, noted
+        self._wire, self._clock, self.check, self._noted = wire, clock, check, noted
         self._failing = Backoff(pause, chance=chance)
         self._polling = Backoff(pause, LONGEST_POLL, chance)
 
@@ -215,14 +218,14 @@ class Dialogue:
 
     def _request(self, method: str, path: str, body: bytes | None, token: str | None) -> Reply | None:
         """One try; None after a pause if it should be made again."""
-        self._check()
+        self.check()
         try:
             reply = self._wire.send(method, path, body, token)
         except Unreachable as error:
-            self._check()
+            self.check()
             self._fail(str(error))
             return None
-        self._check()
+        self.check()
         if reply.status in (408, 425, 429) or reply.status >= 500:
             self._fail(_message(reply), reply.retry_after or 0.0)
             return None

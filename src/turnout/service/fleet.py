@@ -60,7 +60,7 @@ Offers = defaultdict[Offer, list[Batch]]
 
 
 class Fleet:
-    """N devices against a coordinator; `run` it once.
+    """N devices against a coordinator.
 
     Args:
         url: of the coordinator.
@@ -112,7 +112,8 @@ class Fleet:
         self._enrolments = [{"code": codes[i].strip(), "nonce": nonces[i]} for i in range(count)]
         self._heads = [b""] * count
         self._where = np.full(count, JOINING, np.int8)
-        self._to_enrol, self._enrolling = deque(range(count)), 0
+        self._to_enrol: deque[int] = deque()
+        self._enrolling = 0
         self._devices: Devices | None = None
         self._rounds, self._end, self._newest = math.inf, math.inf, -1
         self._stopping = False
@@ -123,17 +124,19 @@ class Fleet:
     async def run(self, rounds: int | None = None) -> FleetRecord:
         """Enrol, and take part until every device has had so many rounds; None: until `stop`.
 
-        A device that enrols while rounds go by has all others wait for it at the end, so that all end together.
+        All end together: where a device enrols while rounds go by, the others have more. Once more, it goes on
+        where it stopped, with new connections.
 
         Raises:
             Unreachable: the first connection fails.
             TurnoutError: no device may enrol, or the coordinator speaks another protocol.
         """
         allow_connections(self.record.devices)
-        self._rounds, begun = math.inf if rounds is None else rounds, time.monotonic()
+        self._rounds, self._stopping = math.inf if rounds is None else rounds, False
+        begun = time.monotonic() - self.record.seconds
         self._board = Switchboard(self._address, self.record, self._handle, self._rehearsal.pause)
         try:
-            self._enrol_more()
+            self._begin()
             while not (self._stopping or self._finished()):
                 await asyncio.sleep(TICK)
                 self._board.tick(self._patience)
@@ -144,7 +147,8 @@ class Fleet:
                     raise self._board.error
         finally:
             await self._board.close()
-            self.record.finish(time.monotonic() - begun, self._stopping)
+            self.record.seconds = time.monotonic() - begun
+            self.record.finish(self._stopping)
         return self.record
 
     def stop(self) -> None:
@@ -153,6 +157,15 @@ class Fleet:
 
     def _finished(self) -> bool:
         return not np.isin(self._where, (JOINING, ACTIVE)).any()
+
+    def _begin(self) -> None:
+        """Enrol whoever has not; ask for the open round in the name of all others."""
+        self._to_enrol, self._enrolling = deque(np.flatnonzero(self._where == JOINING).tolist()), 0
+        self._end = math.inf if self._to_enrol else self._newest + self._rounds
+        for device in np.flatnonzero(np.isin(self._where, (ACTIVE, CUT, DONE))).tolist():
+            self._where[device] = ACTIVE
+            self._ask(device)
+        self._enrol_more()
 
     def _enrol_more(self) -> None:
         head = self._address.request("POST", ENROL)

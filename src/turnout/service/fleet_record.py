@@ -63,7 +63,6 @@ class FleetRecord:
         weights: what each device counts for, shape (devices,).
         tokens: by device, "" for one that never enrolled; with them a test finds a device in the coordinator's books.
         rounds: the rounds that are kept, by number, ascending.
-        spans: of every round, also those not kept: seconds from its first answer to its last.
         requests: sent, also again.
         reconnects: connections that had to be made again.
         faults: how often something went wrong, by name.
@@ -76,12 +75,17 @@ class FleetRecord:
     weights: npt.NDArray[np.int64] = field(default_factory=lambda: np.ones(0, np.int64))
     tokens: list[str] = field(default_factory=list)
     rounds: dict[int, SeenRound] = field(default_factory=dict)
-    spans: list[float] = field(default_factory=list)
     requests: int = 0
     reconnects: int = 0
     faults: Counter[str] = field(default_factory=Counter)
     seconds: float = 0.0
     interrupted: bool = False
+    _spans_before: list[float] = field(default_factory=list, repr=False)
+
+    @property
+    def spans(self) -> list[float]:
+        """Of every round, also those not kept: seconds from its first answer to its last."""
+        return self._spans_before + [seen.seconds for seen in self.rounds.values() if seen.answered.any()]
 
     @property
     def enrolled(self) -> int:
@@ -113,26 +117,24 @@ class FleetRecord:
         if round not in self.rounds:
             self.rounds[round] = SeenRound.opened(round, signal, self.devices)
             if keep is not None and len(self.rounds) > keep:
-                self._close(self.rounds.pop(min(self.rounds)))
+                oldest = self.rounds.pop(min(self.rounds))
+                self._spans_before += [oldest.seconds] if oldest.answered.any() else []
         return self.rounds[round]
 
-    def finish(self, seconds: float, interrupted: bool) -> None:
-        """Nothing more comes."""
-        self.seconds, self.interrupted = seconds, interrupted
+    def finish(self, interrupted: bool) -> None:
+        """Nothing more comes for now."""
+        self.interrupted = interrupted
         self.rounds = dict(sorted(self.rounds.items()))
-        for seen in self.rounds.values():
-            self._close(seen)
 
     def summary(self) -> dict[str, Any]:
         """The few numbers to show at the end, as JSON holds them."""
-        spans = np.array(self.spans) if self.spans else np.full(1, np.nan)
-        answered = [seen for seen in self.rounds.values() if seen.answered.any()]
-        p50, p99 = (None if np.isnan(spans[0]) else float(np.quantile(spans, share)) for share in (0.5, 0.99))
+        spans, answered = self.spans, [seen for seen in self.rounds.values() if seen.answered.any()]
+        p50, p99 = (float(np.quantile(spans, share)) if spans else None for share in (0.5, 0.99))
         return {
             "run": self.run,
             "devices": self.devices,
             "enrolled": self.enrolled,
-            "rounds": len(self.spans),
+            "rounds": len(spans),
             "last_round": answered[-1].round if answered else None,
             "last_participants": int(answered[-1].acknowledged @ self.weights) if answered else None,
             "requests": self.requests,
@@ -148,10 +150,6 @@ class FleetRecord:
     def json(self) -> str:
         """The summary for machines."""
         return json.dumps(self.summary())
-
-    def _close(self, seen: SeenRound) -> None:
-        if seen.answered.any():
-            self.spans.append(seen.seconds)
 
     def _table(self, rows: list[Bits]) -> Bits:
         return np.array(rows, np.bool_).reshape(len(rows), self.devices)

@@ -10,7 +10,7 @@ import socket
 import ssl
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -107,8 +107,7 @@ async def serve_listeners(
         FileProblem: a certificate cannot be used.
     """
     stop = stop or asyncio.Event()
-    allow_files(sum(listener.bounds.most_connections for listener in listeners.values()) + OTHER_FILES)
-    servers = {name: _Server(listener, closing_seconds) for name, listener in listeners.items()}
+    servers = {name: _Server(listener, closing_seconds) for name, listener in _affordable(listeners).items()}
     tasks: list[asyncio.Task[Any]] = []
     try:
         for server in servers.values():
@@ -129,6 +128,17 @@ async def serve_listeners(
         for server in servers.values():
             server.take_nobody()
             server.drop_all()
+
+
+def _affordable(listeners: Mapping[str, Listener]) -> dict[str, Listener]:
+    """With fewer connections each, if not so many files are to be had: the store must always find one."""
+    wanted = sum(listener.bounds.most_connections for listener in listeners.values())
+    share = min(1.0, max(0, allow_files(wanted + OTHER_FILES) - OTHER_FILES) / max(1, wanted))
+    fewer = {}
+    for name, listener in listeners.items():
+        most = max(1, int(share * listener.bounds.most_connections))
+        fewer[name] = replace(listener, bounds=replace(listener.bounds, most_connections=most))
+    return fewer
 
 
 async def _first_of(waiting: asyncio.Task[Any], *tasks: asyncio.Task[Any]) -> None:
@@ -298,7 +308,7 @@ def allow_files(wanted: int) -> int:
     """Let this process open more files, since every connection is one; as many as the system grants.
 
     Returns:
-        How many it may open now. Fewer than wanted is logged.
+        How many it may open now, at least. Fewer than wanted is logged.
     """
     try:
         import resource

@@ -70,11 +70,8 @@ def exposition(snapshot: Mapping[str, Any], last: Mapping[str, Any] | None = Non
 
 def _lines(snapshot: Mapping[str, Any], last: Mapping[str, Any]) -> Iterator[str]:
     yield from _metric("up", "1 if nothing is wrong just now.", {"": not troubles(snapshot)})
-    for names, values, prefix in (
-        (_GAUGES, snapshot, ""),
-        (_LAST, last, "last_"),
-        (_ACCOUNT, _account(snapshot), "at_most_"),
-    ):
+    account = snapshot.get("account") or {}
+    for names, values, prefix in ((_GAUGES, snapshot, ""), (_LAST, last, "last_"), (_ACCOUNT, account, "account_")):
         for name, words in names.items():
             yield from _metric(prefix + name, words, {"": values.get(name)})
     if "mode" in snapshot:
@@ -107,11 +104,6 @@ def _number(value: float) -> str:
 def _quoted(text: object) -> str:
     escaped = str(text).replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
     return f'"{escaped}"'
-
-
-def _account(snapshot: Mapping[str, Any]) -> Mapping[str, Any]:
-    found = snapshot.get("account")
-    return found if isinstance(found, Mapping) else {}
 
 
 def troubles(snapshot: Mapping[str, Any]) -> list[str]:

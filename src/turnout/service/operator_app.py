@@ -254,9 +254,8 @@ class _View:
 
 async def _page(request: Request) -> Response:
     part = operator_page.part("operator.html")
-    return Response(
-        part.content, headers={"content-type": part.kind, "content-security-policy": operator_page.policy()}
-    )
+    headers = {"content-type": part.kind, "content-security-policy": operator_page.policy()}
+    return Response(part.content, headers=headers)
 
 
 async def _static(request: Request) -> Response:
@@ -322,11 +321,9 @@ async def _problem(request: Request, error: Exception) -> Response:
     if isinstance(error, ClientDisconnect):
         return _json({"error": "request", "message": "the request was cut off"}, 400)
     if isinstance(error, HTTPException):
-        said = {404: "there is nothing here", 405: "not with this method"}.get(error.status_code, str(error.detail))
-        more = dict(error.headers or {})
-        return _json(
-            {"error": "path" if error.status_code == 404 else "request", "message": said}, error.status_code, more
-        )
+        said = {404: ("path", "there is nothing here"), 405: ("method", "not with this method")}
+        word, sentence = said.get(error.status_code, ("request", str(error.detail)))
+        return _json({"error": word, "message": sentence}, error.status_code, error.headers)
     if isinstance(error, TurnoutError):
         return _json({"error": "trouble", "message": str(error)}, 503, {"retry-after": "5"})
     return _json({"error": "internal", "message": "something failed here: see the coordinator's log"}, 500)

@@ -39,7 +39,7 @@ _BURST, _EVERY = 8, 10.0
 """So many wrong passwords from an address at once, then one every so many seconds."""
 
 _ADDRESSES = 4096
-"""So many addresses are remembered; the one that waited longest is forgotten."""
+"""So many addresses are remembered; the one with the fewest wrong guesses is forgotten."""
 
 _SECURITY = {
     b"content-security-policy": b"default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
@@ -95,9 +95,11 @@ class Guard:
         if "*" not in self._hosts and _host(headers) not in self._hosts:
             allowed = ", ".join(sorted(self._hosts))
             await refuse(send, 400, "host", f"this listener answers to {allowed} only: use one of these names")
-        elif scope["path"] == OPEN_PATH or await self._admits(scope, headers, send):
-            if scope["method"] in ("GET", "HEAD", "OPTIONS") or await _is_ours(headers, send):
-                await self._app(scope, receive, send)
+            return
+        if scope["path"] != OPEN_PATH and not await self._admits(scope, headers, send):
+            return
+        if scope["method"] in ("GET", "HEAD", "OPTIONS") or await _is_ours(headers, send):
+            await self._app(scope, receive, send)
 
     async def _admits(self, scope: Message, headers: Headers, send: Send) -> bool:
         """Whether the password is right; if not, that is answered."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import re
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -14,6 +13,7 @@ import numpy as np
 
 from turnout.errors import MissingExtra
 from turnout.service import store
+from turnout.service.postgres_address import SCHEMA_NAME, Address
 from turnout.service.rounds import MISSING, ClosedRound, Codes, Position
 from turnout.service.schema import (
     ADDED_TO,
@@ -35,13 +35,10 @@ if TYPE_CHECKING:
 PATIENCE = 10.0
 """Seconds for which a lost connection is tried again: a restart of the server is no failure."""
 
-SCHEMA_NAME = "turnout"
-"""The tables' schema within the database; one run a database."""
-
 LEADER, BUILDER = 0x7475726E6F757401, 0x7475726E6F757402
 """Advisory locks: of the one that closes rounds; of the one that makes the tables."""
 
-OPEN, ALONE = "BEGIN", "SELECT value FROM meta WHERE name = 'schema' FOR UPDATE"
+ALONE = "FOR UPDATE"
 SNAPSHOT = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 
 REPORT = (
@@ -49,15 +46,6 @@ REPORT = (
     "FROM unnest(?::bigint[], ?::smallint[]) AS t (slot, code) ON CONFLICT DO NOTHING"
 )
 REPORTED = "SELECT max(batch), array_agg(slot), array_agg(code) FROM reports WHERE round = ? AND batch > ?"
-
-REMEDIES = {
-    "53100": "make room on the server's disk",
-    "25006": "the server only reads: give the address of the primary",
-    "42501": "let this user create and use the schema `turnout` in the database",
-    "55P03": "another process keeps it locked: end that one",
-    "28P01": "give the right password, percent-encoded",
-    "3D000": "create the database with `createdb`",
-}
 
 T = TypeVar("T")
 
@@ -133,58 +121,26 @@ class PostgresStore(SqlStore):
         except ImportError as error:
             raise MissingExtra(feature="a PostgreSQL store", library="psycopg", extra="postgres") from error
         self._library = psycopg
-        self._location = location
-        self.place = shown(location)
-        self._secrets = self._check_location()
+        self._address = Address(location)
+        self.place = self._address.shown
         self._connection: psycopg.Connection[Any] | None = None
         self._leader: psycopg.Connection[Any] | None = None
         self._table = _Table(-1)
+        self._closed = False
         try:
-            self._connection = self._connect()
+            self._connection = self._address.connect()
             self._prepare(create)
         except psycopg.Error as error:
-            raise self._problem(error) from None
+            raise self._address.problem(error) from None
         except BaseException:
             self.close()
             raise
-
-    def _check_location(self) -> list[str]:
-        """The secrets in it, none of which may show up in a message."""
-        try:
-            parts = self._library.conninfo.conninfo_to_dict(self._location)
-        except self._library.Error:
-            parts = {"host": "@"}
-        open_parts = {"host", "hostaddr", "port", "dbname"}
-        if any("@" in str(value) for name, value in parts.items() if name in open_parts):
-            raise StoreProblem(
-                f"{self.place}: not a PostgreSQL address: write postgresql://user:password@host:port/database, "
-                "the password percent-encoded"
-            )
-        return [str(value) for name, value in parts.items() if "password" in name and value]
-
-    def _connect(self) -> psycopg.Connection[Any]:
-        connection = self._library.connect(
-            self._location,
-            autocommit=True,
-            client_encoding="utf8",
-            connect_timeout=5,
-            application_name="turnout",
-        )
-        with connection.cursor() as cursor:
-            cursor.execute(f"SET search_path TO {SCHEMA_NAME}")
-            cursor.execute("SET idle_in_transaction_session_timeout = '10s'")  # of a coordinator that froze
-            cursor.execute("SET lock_timeout = '20s'")
-            cursor.execute("SET tcp_keepalives_idle = 10")  # who leads and is cut off loses the lead
-            cursor.execute("SET tcp_keepalives_interval = 5")
-            cursor.execute("SET tcp_keepalives_count = 3")
-            if cursor.execute("SHOW synchronous_commit").fetchone() == ("off",):
-                cursor.execute("SET synchronous_commit = on")
-        return connection
 
     def _prepare(self, create: bool) -> None:
         """Check that it is a store, and make or bring up to date its tables."""
 
         def work(tables: Tables) -> None:
+            tables.do(f"SELECT pg_advisory_xact_lock({BUILDER})")
             exists = tables.one(f"SELECT to_regclass('{SCHEMA_NAME}.meta') IS NOT NULL") == (True,)
             if not exists and not create:
                 raise StoreProblem(f"{self.place}: no store in this database: `turnout serve` makes one")
@@ -195,31 +151,35 @@ class PostgresStore(SqlStore):
             version = tables.one("SELECT value FROM meta WHERE name = 'schema' FOR UPDATE") or ("0",)
             migrate(tables, int(version[0]), store.SCHEMA, POSTGRES_TYPES, self.place)
 
-        self._transaction([OPEN, f"SELECT pg_advisory_xact_lock({BUILDER})"], work, again=True)
+        self._transaction("BEGIN", work, again=True)
 
     def _write(self, work: Callable[[Tables], T], *, again: bool = False) -> T:
-        return self._transaction([OPEN, ALONE], work, again=again)
+        def checked(tables: Tables) -> T:
+            self._check_version(tables, ALONE)
+            return work(tables)
+
+        return self._transaction("BEGIN", checked, again=again)
 
     def _read(self, work: Callable[[Tables], T]) -> T:
-        return self._transaction([SNAPSHOT], work, again=True)
+        return self._transaction(SNAPSHOT, work, again=True)
 
-    def _transaction(self, begin: list[str], work: Callable[[Tables], T], *, again: bool) -> T:
+    def _transaction(self, begin: str, work: Callable[[Tables], T], *, again: bool) -> T:
         """Carry out work; if the connection breaks, anew, unless it may be done already and must not be done twice."""
 
         def attempt() -> T:
             committing = False
             try:
                 if self._connection is None:
-                    self._connection, self._table = self._connect(), _Table(-1)  # a crash empties the table
-                for statement in begin:
-                    self._connection.execute(statement.encode())
+                    self._check_open()
+                    self._connection, self._table = self._address.connect(), _Table(-1)  # a crash empties the table
+                self._connection.execute(begin.encode())
                 result = work(PostgresTables(self._connection))
                 committing = True
                 self._connection.execute("COMMIT")
             except self._library.Error as error:
                 if not self._gone():
                     self._roll_back()
-                    raise self._problem(error) from None
+                    raise self._address.problem(error) from None
                 if committing and not again:
                     raise StoreProblem(
                         f"{self.place}: the connection broke at the commit: look whether it was done before "
@@ -240,8 +200,12 @@ class PostgresStore(SqlStore):
                 return attempt()
             except _Lost as lost:
                 if time.monotonic() > end:
-                    raise self._problem(lost.args[0]) from None
+                    raise self._address.problem(lost.args[0]) from None
             time.sleep(0.1)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise StoreProblem(f"{self.place}: the store was closed: open it again")
 
     def _gone(self) -> bool:
         """Whether there is no connection any more; then the server has rolled back what was not committed."""
@@ -255,14 +219,6 @@ class PostgresStore(SqlStore):
                 self._connection.execute("ROLLBACK")
         except self._library.Error:  # without a connection the server does it
             self._gone()
-
-    def _problem(self, error: Exception) -> StoreProblem:
-        text = " ".join(str(error).split())
-        for secret in self._secrets:
-            text = text.replace(secret, "…")
-        code = getattr(error, "sqlstate", None) or ""
-        remedy = "check that the server runs and that address, user and password are right"
-        return StoreProblem(f"{self.place}: {text or 'no answer'}: {REMEDIES.get(code, remedy)}")
 
     def _codes(self, tables: Tables, codes: Iterable[bytes]) -> dict[bytes, Row]:
         sql = "SELECT code, weight, expires_at, nonce, slot FROM codes WHERE code = ANY(?)"
@@ -284,7 +240,7 @@ class PostgresStore(SqlStore):
             before = _widened(seen.codes, len(codes))
             fresh = np.flatnonzero((codes != MISSING) & (before[: len(codes)] == MISSING))
             if len(fresh):
-                tables.do(ALONE)  # one after the other, so that batches become visible in order
+                self._check_version(tables, ALONE)  # one after the other: batches become visible in order
             if tables.one("SELECT round FROM state") != (round,):
                 return None
             if len(fresh):
@@ -297,7 +253,7 @@ class PostgresStore(SqlStore):
             together[slots] = values
             return _Table(round, batch, together)
 
-        table = self._transaction([OPEN], work, again=True)
+        table = self._transaction("BEGIN", work, again=True)
         if table is None:
             return codes
         self._table = table
@@ -329,11 +285,11 @@ class PostgresStore(SqlStore):
 
         def attempt() -> bool:
             try:
-                if self._leader is None:
-                    self._leader = self._connect()
+                if self._leader is None or self._leader.closed:
+                    self._check_open()
+                    self._leader = self._address.connect()
                 row = self._leader.execute(f"SELECT pg_try_advisory_lock({LEADER})").fetchone()
             except self._library.Error as error:
-                self._leader = None
                 raise _Lost(error) from None
             return row == (True,)
 
@@ -348,16 +304,7 @@ class PostgresStore(SqlStore):
             if connection is not None:
                 connection.close()
         self._connection = self._leader = None
-
-
-def shown(location: str) -> str:
-    """A location for messages: without user, password and options.
-
-    Example:
-        >>> shown("postgresql://me:secret@db.example:5432/turnout?sslmode=require")
-        'postgresql://db.example:5432/turnout'
-    """
-    return re.sub(r"//.*@", "//", location).split("?")[0]
+        self._closed = True
 
 
 def _widened(codes: Codes, slots: int) -> Codes:

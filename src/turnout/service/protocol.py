@@ -201,7 +201,7 @@ def read_json(body: bytes) -> Any:
 
 
 def fields(value: object, kinds: Mapping[str, type], name: str) -> dict[str, Any]:
-    """The fields of a message, all of them there and of their type; a whole number passes for a float.
+    """The fields of a message, all of them there and of their type; 3 passes for a float, 3.0 for an int.
 
     Raises:
         ProtocolProblem: one is missing or of another type. What the message holds beyond is ignored: a newer side.
@@ -213,6 +213,8 @@ def fields(value: object, kinds: Mapping[str, type], name: str) -> dict[str, Any
         got = value.get(key, fields)
         if kind is float and isinstance(got, int) and not isinstance(got, bool):
             got = float(got) if abs(got) < 2**1000 else math.inf
+        elif kind is int and isinstance(got, float) and got.is_integer():  # to JSON, 3.0 is the number 3
+            got = int(got)
         if got is fields or not isinstance(got, kind) or (kind is int and isinstance(got, bool)):
             what = "nothing" if got is fields else type(got).__name__
             raise ProtocolProblem(f"the {name}'s {key} must be {kind.__name__}, got {what}: update turnout")

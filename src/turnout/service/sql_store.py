@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from turnout.errors import invalid
+from turnout.service import store
 from turnout.service.rounds import ClosedRound, Codes, Position
 from turnout.service.schema import (
     COLUMNS,
@@ -69,6 +70,12 @@ class SqlStore:
     def _read(self, work: Callable[[Tables], T]) -> T:
         """Carry out work that sees one moment of the store."""
         raise NotImplementedError
+
+    def _check_version(self, tables: Tables, lock: str = "") -> None:
+        """A newer turnout may have changed the tables while this one runs; `lock` keeps other writers out."""
+        found = tables.one(f"SELECT value FROM meta WHERE name = 'schema' {lock}")
+        if found != (str(store.SCHEMA),):
+            raise StoreProblem(f"{self.place}: another turnout has changed the tables: start again with that version")
 
     def _codes(self, tables: Tables, codes: Sequence[bytes]) -> dict[bytes, Row]:
         """The rows of `codes` that there are, without the code."""

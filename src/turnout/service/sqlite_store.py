@@ -19,6 +19,8 @@ from turnout.service.store import StoreProblem
 PATIENCE = 10.0
 """Seconds to wait for another process that is writing."""
 
+ALONE = "BEGIN IMMEDIATE"
+
 REMEDIES = {
     "SQLITE_FULL": "make room on the disk, then start again: everything acknowledged is there",
     "SQLITE_IOERR": "check the disk and its free space, then start again: everything acknowledged is there",
@@ -74,14 +76,15 @@ class SqliteStore(SqlStore):
     Args:
         path: of the file.
         create: make it if it is not there.
+        called: its name in messages, if not the path.
 
     Raises:
         StoreProblem: there is none, it is something else, of a newer version, or cannot be written.
     """
 
-    def __init__(self, path: Path, *, create: bool = False) -> None:
+    def __init__(self, path: Path, *, create: bool = False, called: str = "") -> None:
         self._path = Path(path).resolve()  # two names of one file have one lock
-        self.place = str(path)
+        self.place = called or str(path)
         self._leading: int | None = None
         self._connection = self._opened(create)
         try:
@@ -102,6 +105,8 @@ class SqliteStore(SqlStore):
         except OSError as error:
             reason = (error.strerror or str(error)).lower()
             raise StoreProblem(f"{self.place}: {reason}: give a path that this user may write") from error
+        if not os.access(self._path, os.R_OK | os.W_OK):  # SQLite itself would say so at the first change only
+            raise StoreProblem(f"{self.place}: may not be written: {REMEDIES['SQLITE_READONLY']}")
         try:
             return sqlite3.connect(
                 f"{self._path.as_uri()}?mode=rw",
@@ -133,7 +138,7 @@ class SqliteStore(SqlStore):
             version = tables.one("SELECT value FROM meta WHERE name = 'schema'") or ("0",)
             migrate(tables, int(version[0]), store.SCHEMA, SQLITE_TYPES, self.place)
 
-        self._write(work)
+        self._transaction(ALONE, work)
 
     def _set(self, *pragmas: str) -> None:
         try:
@@ -143,14 +148,18 @@ class SqliteStore(SqlStore):
             raise self._problem(error) from error
 
     def _write(self, work: Callable[[Tables], T], *, again: bool = False) -> T:
-        self._check_still_there()
-        return self._transaction("BEGIN IMMEDIATE", work)
+        def checked(tables: Tables) -> T:
+            self._check_version(tables)
+            return work(tables)
+
+        return self._transaction(ALONE, checked)
 
     def _read(self, work: Callable[[Tables], T]) -> T:
         return self._transaction("BEGIN", work)
 
     def _transaction(self, begin: str, work: Callable[[Tables], T]) -> T:
         connection = self._connection
+        self._check_still_there()
         try:
             connection.execute(begin)
             result = work(SqliteTables(connection))

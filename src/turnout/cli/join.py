@@ -1,0 +1,279 @@
+"""`turnout join`: the agent of one device."""
+
+from __future__ import annotations
+
+import json
+import math
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from turnout.cli import choices
+from turnout.errors import invalid
+
+if TYPE_CHECKING:
+    from turnout.privacy.ledger import Limit
+    from turnout.service.agent import Agent
+    from turnout.service.agreement import Agreement
+    from turnout.service.device_rounds import RoundDone
+    from turnout.service.protocol import Welcome
+
+DELTA = 1e-6
+FOR_GOOD = 3
+"""The exit status when starting again would not help: revoked, declined, refused."""
+
+
+Url = Annotated[
+    str | None, typer.Argument(help="The coordinator, like https://coordinator.example:8443.", show_default=False)
+]
+Folder = Annotated[Path, typer.Option(help="For this device's files alone; keep it as long as the device lives.")]
+Code = Annotated[
+    str | None,
+    typer.Option(help="The operator's one-time code; once is enough.", envvar="TURNOUT_CODE", show_default=False),
+]
+CostNumber = Annotated[float | None, typer.Option("--cost", help="The cost a of a x^2.", show_default=False)]
+CostFile = Annotated[
+    Path | None, typer.Option(help="A TOML or JSON file with coefficients and powers.", show_default=False)
+]
+CostFunction = Annotated[
+    str | None, typer.Option(help="package.module:name, called in each round.", show_default=False)
+]
+Reports = Annotated[
+    int | None,
+    typer.Option(help="Reports about this cost, over all runs; then it stops.", show_default="as before, or 10000"),
+]
+EpsilonPerReport = Annotated[
+    float | None, typer.Option(help="The most that one report may give away.", show_default="as before, or 1.0")
+]
+AcceptUncertified = Annotated[bool, typer.Option("--accept-uncertified", help="Take part also without a certificate.")]
+RaiseLimit = Annotated[
+    bool, typer.Option("--raise-limit", help="Agree to higher limits than before; this is recorded.")
+]
+Witness = Annotated[
+    Path | None, typer.Option(help="The ledger's second file, best on other storage.", show_default=False)
+]
+AfterStop = Annotated[str, typer.Option(help="When all reports are spent: leave, or follow (public data alone).")]
+OnParticipate = Annotated[str | None, typer.Option(help="A command that does the work (no shell).", show_default=False)]
+OnStop = Annotated[str | None, typer.Option(help="A command that ends it, whenever a lease ends.", show_default=False)]
+Authority = Annotated[
+    Path | None, typer.Option("--ca", help="A PEM file: trust only this authority.", show_default=False)
+]
+Timeout = Annotated[float, typer.Option(help="Seconds for a request; more than the coordinator's hold.")]
+Rounds = Annotated[int | None, typer.Option(help="Stop after so many rounds.", show_default=False)]
+Status = Annotated[
+    Path | None, typer.Option(help="Only show where the device in this folder stands.", show_default=False)
+]
+
+
+def join(
+    url: Url = None,
+    folder: Folder = Path("turnout-device"),
+    code: Code = None,
+    cost: CostNumber = None,
+    cost_file: CostFile = None,
+    cost_function: CostFunction = None,
+    reports: Reports = None,
+    epsilon_per_report: EpsilonPerReport = None,
+    accept_uncertified: AcceptUncertified = False,
+    raise_limit: RaiseLimit = False,
+    witness: Witness = None,
+    after_stop: AfterStop = "leave",
+    on_participate: OnParticipate = None,
+    on_stop: OnStop = None,
+    ca: Authority = None,
+    timeout: Timeout = 90.0,
+    rounds: Rounds = None,
+    status: Status = None,
+    as_json: choices.AsJson = False,
+) -> None:
+    """Take part in a coordinator's run as one device: decide each round from a cost that stays here.
+
+    [bold]Example:[/bold] turnout join https://coordinator.example:8443 --code 7F3K-9QXM --cost 3.0 --folder charger
+    """
+    from turnout.service.command_work import CommandWork
+    from turnout.service.membership import make_folder
+
+    if status is not None:
+        _show_status(status, as_json)
+        return
+    if url is None:
+        raise invalid("URL", "the coordinator's", "none", "give it, or --status FOLDER to look at a device")
+    costs = _cost(cost, cost_file, cost_function)
+    screen = _Screen(as_json)
+    work = CommandWork(on_participate, on_stop, make_folder(folder))
+    options: dict[str, Any] = {"code": code, "after_stop": after_stop, "ca": ca, "timeout": timeout, "work": work}
+    options |= {"limit": _limit(folder, reports, epsilon_per_report), "witness": witness}
+    options |= {"consent": accept_uncertified, "raise_limit": raise_limit}
+    _take_part(screen, url, folder, costs, rounds, options)
+
+
+def _take_part(
+    screen: _Screen, url: str, folder: Path, costs: Any, rounds: int | None, options: dict[str, Any]
+) -> None:
+    """Run the agent until it ends or a signal ends it; what cannot be helped by a restart has a status of its own."""
+    from turnout.service.agent import ASKED, BUDGET, Agent
+    from turnout.service.agreement import Declined
+    from turnout.service.device_rounds import AgentProblem
+    from turnout.service.dialogue import Halted, RefusedByCoordinator, Revoked
+
+    with Agent(url, folder, costs, on_round=screen.round, on_problem=screen.problem, **options) as agent:
+        with _signals(agent.stop):
+            try:
+                screen.joined(url, folder, *agent.join())
+                ended = agent.run(rounds)
+            except Halted:
+                ended = ASKED
+            except (Declined, RefusedByCoordinator, Revoked, AgentProblem) as problem:
+                agent.close()
+                typer.echo(f"error: {' '.join(str(problem).split())}", err=True)
+                raise typer.Exit(FOR_GOOD) from None
+        screen.ended(agent, ended, spent=ended == BUDGET)
+
+
+class _Screen:
+    """One line for each thing that happens: for people, or JSON for machines."""
+
+    def __init__(self, as_json: bool) -> None:
+        from rich.console import Console
+
+        self._json, self._console, self._last = as_json, Console(highlight=False, soft_wrap=True), ""
+
+    def joined(self, url: str, folder: Path, welcome: Welcome, agreement: Agreement) -> None:
+        """What this device has accepted."""
+        total = agreement.total(agreement.limit.reports, DELTA)
+        facts = {
+            "run": welcome.run,
+            "mechanism": agreement.mechanism.settings(),
+            "epsilon": agreement.certificate.epsilon,
+            "per": agreement.certificate.per,
+            "against": agreement.certificate.against,
+            "limit_reports": agreement.limit.reports,
+            "total_epsilon": total.epsilon,
+            "delta": total.delta,
+            "weight": welcome.weight,
+            "folder": str(folder),
+        }
+        if self._json:
+            self._print({"event": "joined"} | facts)
+            return
+        if url.startswith("http:") and not any(f"//{near}" in url for near in ("localhost", "127.0.0.1", "[::1]")):
+            self._console.print(
+                "[yellow]note[/yellow]        plain http: others on the way can read this device's token"
+            )
+        for name, text in (
+            ("run", f"{welcome.run} at {url}, weight {welcome.weight:,}"),
+            ("mechanism", agreement.mechanism.kind),
+            ("one report", str(agreement.certificate)),
+            ("at most", repr(total)),
+            ("files", f"{folder} (ledger, rounds, token: private to this device)"),
+        ):
+            self._console.print(f"[bold]{name:<12}[/bold]", end="")
+            self._console.print(text, markup=False)
+
+    def round(self, done: RoundDone) -> None:
+        """What became of a round."""
+        self._last = ""
+        if self._json:
+            self._print({"event": "round"} | vars(done))
+            return
+        said = "no report" if done.participates is None else "yes" if done.participates else "no"
+        if done.participates and not done.counted:
+            said += ", not acknowledged"
+        style = "green" if done.lease > 0.0 else "dim"
+        lease = f", work for {done.lease:.1f} s" if done.lease > 0.0 else ""
+        self._console.print(f"round {done.round:<8} {said}{lease} ({done.outcome})", style=style, markup=False)
+
+    def problem(self, problem: str) -> None:
+        """What fails and will be tried again; the same twice in a row is said once."""
+        if problem == self._last:
+            return
+        self._last = problem
+        if self._json:
+            self._print({"event": "problem", "message": problem})
+        else:
+            self._console.print(f"trying again: {problem}", style="yellow", markup=False)
+
+    def ended(self, agent: Agent, why: str, spent: bool) -> None:
+        """The account at the end."""
+        account = agent.account(DELTA)
+        if self._json:
+            facts = {"reports": account.rounds, "total_epsilon": account.epsilon, "delta": account.delta}
+            self._print({"event": "ended", "why": why} | facts)
+            return
+        first = "the budget is spent: this device has left the run" if spent else "ended, work is off"
+        self._console.print(f"{first}; in this run {account!r}", markup=False)
+
+    def _print(self, facts: dict[str, Any]) -> None:
+        plain = {name: str(value) if value in (math.inf, -math.inf) else value for name, value in facts.items()}
+        typer.echo(json.dumps(plain, default=str))
+
+
+def _cost(number: float | None, file: Path | None, function: str | None) -> Any:
+    from turnout.client.cost_files import import_cost, read_cost
+
+    given = [
+        name for name, value in (("--cost", number), ("--cost-file", file), ("--cost-function", function)) if value
+    ]
+    if len(given) != 1:
+        remedy = "give one, such as --cost 3.0; it stays on this device"
+        raise invalid("cost", "one of --cost, --cost-file, --cost-function", ", ".join(given) or "none", remedy)
+    if file is not None:
+        return read_cost(file)
+    return number if function is None else import_cost(function, "--cost-function")
+
+
+def _limit(folder: Path, reports: int | None, epsilon_per_report: float | None) -> Limit | None:
+    """The owner's, where one is given; the rest as it was."""
+    from turnout.privacy.ledger import Limit
+    from turnout.service.agent import USUAL_LIMIT
+    from turnout.service.agent_status import known_limit
+
+    if reports is None and epsilon_per_report is None:
+        return None
+    before = known_limit(folder) or USUAL_LIMIT
+    epsilon = before.epsilon_per_report if epsilon_per_report is None else epsilon_per_report
+    return Limit(before.reports if reports is None else reports, epsilon)
+
+
+@contextmanager
+def _signals(stop: Callable[[], None]) -> Iterator[None]:
+    """Ctrl-C and SIGTERM stop the agent instead of this program."""
+    before = {number: signal.signal(number, lambda *_: stop()) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _show_status(folder: Path, as_json: bool) -> None:
+    from turnout.service.agent_status import read_status
+
+    found = read_status(folder)
+    if as_json:
+        typer.echo(json.dumps({name: str(value) if value == math.inf else value for name, value in found.items()}))
+        return
+    running = {True: "runs", False: "does not run", None: "may run"}[found["running"]]
+    typer.echo(f"device      {folder}, its agent {running}")
+    if not found["enrolled"]:
+        typer.echo("enrolled    not yet: the coordinator has not answered")
+        return
+    typer.echo(
+        f"run         {found['run']} at {found['url']}, weight {found['weight']:,}, since round {found['joined']}"
+    )
+    working = "no" if found["working"] is None else f"yes, for round {found['working']}"
+    typer.echo(f"work on     {working}")
+    if found["last_round"] is not None:
+        said = {True: "yes", False: "no"}[found["participates"]]
+        heard = {True: "counted", False: "not counted", None: "not acknowledged yet"}[found["acknowledged"]]
+        typer.echo(f"last round  {found['last_round']}: {said}, {heard}")
+    if "limit_reports" in found:
+        left = max(0, found["limit_reports"] - found["reports_spent"])
+        per_report = f"at most epsilon {found['limit_epsilon_per_report']:g} per report"
+        typer.echo(f"ledger      {found['reports_spent']:,} reports made, {left:,} left, {per_report}")
+    if found["stopped_at"] is not None:
+        typer.echo(f"stopped     at round {found['stopped_at']}: all reports are spent")

@@ -1,0 +1,83 @@
+"""`turnout status` against a real listener."""
+
+import json
+import socket
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from service.fake_operated import PASSWORD, FakeOperated, served
+from turnout.cli.status import Unreachable, status
+from turnout.errors import FileProblem
+
+app = typer.Typer()
+app.command()(status)
+
+
+@pytest.fixture
+def password_file(tmp_path):
+    path = tmp_path / "operator.password"
+    path.touch(0o600)
+    path.write_text(PASSWORD + "\n")
+    return path
+
+
+def run(url, password_file, *options):
+    return CliRunner().invoke(app, [url, "--password-file", str(password_file), *options], env={"COLUMNS": "120"})
+
+
+def test_a_healthy_run(password_file):
+    with served(FakeOperated(rounds=80, faults={"late reports": 3, "full disk": 0, "odd [bold]": 1})) as server:
+        done = run(server.url, password_file)
+    assert done.exit_code == 0, done.output
+    lines = dict(line.split(maxsplit=1) for line in done.output.splitlines() if line[:1].strip())
+    assert lines["run"] == "night-shift, running"
+    assert lines["round"].startswith("80 (open for 0 s, deadline 15 s)")
+    assert lines["turnout"].endswith(", capacity 600, hard limit 700")
+    assert lines["devices"] == "1,200: 1,179 reported, 14 late, 7 gone"
+    assert lines["faults"].strip() == "late reports 3, odd [bold] 1"
+    assert "total epsilon of 6.000 over 1,000 reports" in lines["privacy"]
+    assert "against" in lines["privacy"]
+    assert any(block in done.output for block in "▁▂▃▄▅▆▇█")
+
+
+def test_trouble_has_an_exit_code_and_a_reason(password_file):
+    with served(FakeOperated(rounds=60, outage=(40, 70))) as server:
+        done = run(server.url, password_file)
+        as_json = run(server.url, password_file, "--json")
+    assert done.exit_code == as_json.exit_code == 1
+    assert "the signal is frozen" in done.output
+    found = json.loads(as_json.output)
+    assert found["frozen"]
+    assert found["troubles"]
+
+
+def test_before_the_first_round(password_file):
+    with served(FakeOperated(waiting_for=5, hard_limit=None)) as server:
+        done = run(server.url + "/", password_file)
+    assert done.exit_code == 0
+    assert "waiting for 5 more devices" in done.output
+    assert "no hard limit" in done.output
+
+
+def refused(url, password_file, *options):
+    """The message; `turnout` prints it in a line and exits with 2."""
+    done = run(url, password_file, *options)
+    assert isinstance(done.exception, (Unreachable, FileProblem)), done.exception
+    return str(done.exception)
+
+
+def test_no_answer_or_a_wrong_password(password_file, tmp_path):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        assert "is `turnout serve` running" in refused(f"http://127.0.0.1:{taken.getsockname()[1]}", password_file)
+    assert "begins with http" in refused("ftp://127.0.0.1", password_file)
+    assert "no certificates" in refused("https://127.0.0.1", password_file, "--ca", str(tmp_path / "none.pem"))
+    with served(FakeOperated()) as server:
+        assert "no answer" in refused(server.url.replace("http:", "https:"), password_file)
+        assert "check the address" in refused(server.url + "/nothing", password_file)
+        password_file.write_text("wrong")
+        assert "wrong name or password: check --password-file" in refused(server.url, password_file)
+    password_file.chmod(0o644)
+    assert "others may read" in refused(server.url, password_file)

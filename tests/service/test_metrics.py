@@ -1,0 +1,109 @@
+"""Prometheus's text, read back by the rules of its format; and what counts as trouble."""
+
+import math
+import re
+import subprocess
+import sys
+
+import pytest
+
+from service.fake_operated import FakeOperated
+from turnout.service.metrics import exposition, troubles
+
+SAMPLE = re.compile(r'([a-z_][a-z0-9_]*)(?:\{((?:[a-z_]+="(?:[^"\\\n]|\\["\\n])*",?)+)\})? (NaN|[+-]Inf|-?[0-9.e+-]+)')
+
+
+def parsed(text):
+    """{name: {labels: value}}; fails on anything that is not of the format."""
+    assert text.endswith("\n")
+    found, kinds = {}, {}
+    for line in text.splitlines():
+        if line.startswith("# TYPE "):
+            _, _, name, kind = line.split(" ")
+            assert name not in kinds, "each metric once"
+            assert kind in ("gauge", "counter")
+            kinds[name] = kind
+        elif not line.startswith("# HELP "):
+            name, labels, value = SAMPLE.fullmatch(line).groups()
+            assert name in kinds
+            assert (kinds[name] == "counter") == name.endswith("_total")
+            assert (labels or "") not in found.setdefault(name, {})
+            found[name][labels or ""] = float(value.replace("Inf", "inf"))
+    return found
+
+
+def test_a_snapshot_as_metrics():
+    operated = FakeOperated(rounds=20, faults={"late reports": 3})
+    found = parsed(exposition(operated.snapshot(), operated.recent(1)[-1]))
+    assert found["turnout_up"] == {"": 1}
+    assert found["turnout_round"] == {"": 20}
+    assert found["turnout_capacity"] == {"": 600}
+    assert found["turnout_hard_limit"] == {"": 700}
+    assert found["turnout_last_participants"] == {"": operated.books[-1]["participants"]}
+    assert found["turnout_last_seconds"] == {"": operated.books[-1]["seconds"]}
+    assert found["turnout_mode"] == {'mode="running"': 1}
+    assert found["turnout_info"] == {'run="night-shift",version="0.9"': 1}
+    assert found["turnout_faults_total"] == {'fault="late reports"': 3}
+    assert found["turnout_reports_total"] == {"": 1184 * 20}
+    assert found["turnout_most_signal"] == {"": math.inf}
+    assert found["turnout_account_total_epsilon"] == {"": 6}
+
+
+def test_what_is_not_there_is_left_out():
+    operated = FakeOperated(hard_limit=None)
+    found = parsed(exposition(operated.snapshot()))
+    assert "turnout_hard_limit" not in found
+    assert "turnout_last_participants" not in found
+
+
+def test_names_cannot_break_the_format():
+    nasty = 'a"b\\c\nd} 1\nturnout_up 0'
+    found = parsed(exposition({"run": nasty, "mode": nasty, "faults": {nasty: 1}, "counters": {nasty: 2}}))
+    assert found["turnout_up"] == {"": 1}
+    assert len(found["turnout_faults_total"]) == 1
+
+
+def test_numbers_keep_all_their_digits():
+    signal = 0.1 + 0.2
+    assert parsed(exposition({"signal": signal}))["turnout_signal"] == {"": signal}
+
+
+def usual(**changes):
+    return FakeOperated(rounds=20).snapshot() | changes
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"frozen": True}, "frozen"),
+        ({"gone": 1200}, "all are gone"),
+        ({"open_seconds": 100.0}, "does not close"),
+        ({"open_seconds": 100.0, "mode": "draining"}, "does not close"),
+    ],
+)
+def test_trouble(changes, said):
+    assert any(said in trouble for trouble in troubles(usual(**changes)))
+    assert parsed(exposition(usual(**changes)))["turnout_up"] == {"": 0}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"mode": "paused", "frozen": True, "open_seconds": 1e6},
+        {"waiting_for": 3, "open_seconds": 1e6},
+        {"members": 0, "heard": 0, "gone": 0, "open_seconds": 1e6},
+        {"faults": {"full disk": 3}},
+        {"late": 600},
+    ],
+)
+def test_no_trouble(changes):
+    assert troubles(usual(**changes)) == []
+
+
+def test_metrics_and_status_need_no_server_libraries():
+    code = (
+        "import sys, turnout.service.metrics, turnout.service.password, turnout.cli.status; "
+        "sys.exit(any(name in sys.modules for name in ('starlette', 'uvicorn', 'plotly', 'scipy', 'numba')))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

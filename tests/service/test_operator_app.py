@@ -1,0 +1,427 @@
+"""The operator's listener over real sockets: who gets in, what is shown and changed, what bad input comes to."""
+
+import base64
+import http.client
+import itertools
+import json
+import socket
+import time
+from contextlib import closing
+
+import pytest
+
+from service.fake_operated import DEVICES, PASSWORD, FakeOperated, served
+from turnout.errors import FileProblem
+from turnout.service import operator_app as module
+from turnout.service import password as passwords
+from turnout.service.operator_guard import WrongGuesses
+from turnout.service.store import StoreProblem
+
+
+class Reply:
+    def __init__(self, status, headers, content):
+        self.status, self.headers, self.content = status, headers, content
+
+    @property
+    def json(self):
+        return json.loads(self.content)
+
+
+def basic(user="operator", password=PASSWORD):
+    return {"Authorization": "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()}
+
+
+def ask(server, path, method="GET", body=None, headers=None, auth=True):
+    with closing(http.client.HTTPConnection("127.0.0.1", server.port, timeout=10)) as connection:
+        connection.request(method, path, body, (basic() if auth else {}) | (headers or {}))
+        reply = connection.getresponse()
+        return Reply(reply.status, {name.lower(): value for name, value in reply.getheaders()}, reply.read())
+
+
+def change(server, path, body, **headers):
+    usual = {"Content-Type": "application/json", "X-Turnout": "1"}
+    content = body if isinstance(body, (str, bytes)) else json.dumps(body)
+    return ask(
+        server, path, "POST", content, usual | {name.replace("_", "-"): value for name, value in headers.items()}
+    )
+
+
+@pytest.fixture
+def operated():
+    return FakeOperated(rounds=40)
+
+
+@pytest.fixture
+def server(operated):
+    with served(operated) as found:
+        yield found
+
+
+PATHS = ["/", "/static/operator.js", "/static/operator.css", "/plotly.js", "/api/snapshot", "/api/rounds", "/api/log"]
+
+
+# Who gets in
+
+
+@pytest.mark.parametrize("headers", [{}, basic(password="wrong"), basic(user="root"), {"Authorization": "Bearer x"},
+                                     {"Authorization": "Basic !"}, {"Authorization": "Basic /w=="}])  # fmt: skip
+def test_nothing_is_shown_without_the_password(server, headers):
+    paths = [*PATHS, "/metrics", "/api/events", "/nothing", "/static/../password"]
+    for path in paths if "Basic" not in headers.get("Authorization", "") else paths[:1]:
+        reply = ask(server, path, headers=headers, auth=False)
+        assert reply.status == 401
+        assert reply.json["error"] == "password"
+        assert reply.headers["www-authenticate"].startswith("Basic ")
+
+
+def test_a_change_needs_the_password(server, operated):
+    usual = {"Content-Type": "application/json", "X-Turnout": "1"}
+    assert ask(server, "/api/control", "POST", '{"mode": "stopped"}', usual, auth=False).status == 401
+    assert operated.mode == "running"
+
+
+def test_health_is_for_everyone_and_says_nothing_else(server):
+    reply = ask(server, "/healthz", auth=False)
+    assert (reply.status, reply.json) == (200, {"status": "ok"})
+
+
+def test_guessing_is_slowed_down_and_then_refused_right_or_wrong(server):
+    seen = [ask(server, "/", headers=basic(password=f"guess {i}"), auth=False).status for i in range(12)]
+    assert seen == [401] * 8 + [429] * 4
+    locked = ask(server, "/")
+    assert locked.status == 429
+    assert locked.json["error"] == "attempts"
+    assert 1 <= int(locked.headers["retry-after"]) <= 10
+    assert ask(server, "/healthz", auth=False).status == 200
+
+
+def test_guesses_come_back_slowly_and_addresses_are_apart():
+    now = 0.0
+    guesses = WrongGuesses(lambda: now)
+    for _ in range(8):
+        assert guesses.wait("a") <= 0
+        guesses.count("a")
+    assert guesses.wait("a") == pytest.approx(10)
+    assert guesses.wait("b") <= 0
+    now = 10.5
+    assert guesses.wait("a") <= 0
+    guesses.count("a")
+    assert guesses.wait("a") > 0
+    now = 1000.0
+    for _ in range(7):
+        guesses.count("a")
+    assert guesses.wait("a") <= 0
+
+
+def test_the_addresses_that_are_remembered_are_bounded():
+    guesses = WrongGuesses(lambda: 0.0)
+    for i in range(10_000):
+        guesses.count(str(i))
+    assert len(guesses._free_at) <= 4096
+
+
+def test_the_right_password_is_hashed_once(server, monkeypatch):
+    calls = itertools.count()
+    monkeypatch.setattr("turnout.service.operator_guard.matches", lambda *given: next(calls) >= 0)
+    for _ in range(5):
+        assert ask(server, "/api/snapshot").status == 200
+    assert next(calls) == 1
+
+
+def test_a_foreign_name_is_refused_as_in_dns_rebinding(server, operated):
+    assert ask(server, "/api/snapshot", headers={"Host": f"evil.example:{server.port}"}).status == 400
+    for name in ("localhost", f"127.0.0.1:{server.port}", "[::1]:80"):
+        assert ask(server, "/api/snapshot", headers={"Host": name}).status == 200
+    with served(operated, allowed_hosts=("*",)) as anywhere:
+        assert ask(anywhere, "/api/snapshot", headers={"Host": "grid.example"}).status == 200
+
+
+# What browsers may do
+
+
+def test_every_answer_has_strict_headers(server):
+    replies = [ask(server, path) for path in (*PATHS, "/healthz", "/metrics", "/nothing", "/api/rounds?last=x")]
+    replies += [ask(server, "/", auth=False), ask(server, "/", "DELETE"), change(server, "/api/control", "{")]
+    for reply in replies:
+        policy = reply.headers["content-security-policy"]
+        assert policy.startswith("default-src 'none'")
+        assert "frame-ancestors 'none'" in policy
+        assert "unsafe" not in policy
+        assert "http" not in policy
+        assert reply.headers["x-content-type-options"] == "nosniff"
+        assert reply.headers["x-frame-options"] == "DENY"
+        assert reply.headers["referrer-policy"] == "no-referrer"
+        if "etag" not in reply.headers:  # all but Plotly itself
+            assert reply.headers["cache-control"] == "no-store"
+
+
+def test_a_failure_of_ours_has_them_too(server, operated, monkeypatch):
+    monkeypatch.setattr(operated, "snapshot", lambda: {}["secret"])
+    reply = ask(server, "/api/snapshot")
+    assert reply.status == 500
+    assert reply.json["error"] == "internal"
+    assert b"secret" not in reply.content
+    assert reply.headers["x-content-type-options"] == "nosniff"
+
+
+CROSS_SITE = [
+    {"Content-Type": "application/x-www-form-urlencoded"},
+    {"Content-Type": "text/plain"},
+    {"Content-Type": "application/json"},
+    {"Content-Type": "application/json", "X-Turnout": "1", "Origin": "https://evil.example"},
+    {"Content-Type": "application/json", "X-Turnout": "1", "Origin": "null"},
+    {"Content-Type": "application/json", "X-Turnout": "1", "Sec-Fetch-Site": "cross-site"},
+    {"Content-Type": "text/plain", "X-Turnout": "1"},
+    {"X-Turnout": "1"},
+]
+
+
+@pytest.mark.parametrize("headers", CROSS_SITE)
+def test_a_form_of_another_site_changes_nothing(server, operated, headers):
+    for path in ("/api/control", "/api/codes", "/api/devices/3/revoke"):
+        reply = ask(server, path, "POST", '{"mode": "stopped"}', headers)
+        assert reply.status in (400, 403)
+        assert set(reply.json) == {"error", "message"}
+    assert operated.mode == "running"
+    assert not operated.left
+
+
+def test_our_own_page_may_change_things(server, operated):
+    origin = {"Origin": server.url, "Sec_Fetch_Site": "same-origin"}
+    assert change(server, "/api/control", {"mode": "paused"}, **origin).status == 200
+    assert operated.mode == "paused"
+
+
+def test_plotly_comes_from_its_package_small_and_once(server):
+    whole = ask(server, "/plotly.js")
+    small = ask(server, "/plotly.js", headers={"Accept-Encoding": "gzip, br"})
+    assert len(small.content) < 0.4 * len(whole.content)
+    assert b"plotly.js" in whole.content[:200]
+    again = ask(server, "/plotly.js", headers={"If-None-Match": whole.headers["etag"]})
+    assert (again.status, again.content) == (304, b"")
+
+
+# What is shown and changed
+
+
+def test_a_snapshot_has_counts_and_no_decision(server):
+    found = ask(server, "/api/snapshot").json
+    assert (found["round"], found["capacity"], found["members"], found["troubles"]) == (40, 600.0, DEVICES, [])
+    assert found["most_signal"] is None  # infinity, which JSON does not have
+
+
+def test_rounds(server):
+    assert len(ask(server, "/api/rounds").json["rounds"]) == 40
+    assert [closed["round"] for closed in ask(server, "/api/rounds?last=3").json["rounds"]] == [37, 38, 39]
+
+
+def test_capacity_and_mode(server, operated):
+    reply = change(server, "/api/control", {"capacity": 450})
+    assert (reply.status, reply.json["capacity"], operated.capacity) == (200, 450.0, 450.0)
+    for mode in ("paused", "draining", "stopped", "running"):
+        assert change(server, "/api/control", {"mode": mode}).json["mode"] == mode
+    last = ask(server, "/api/log").json["changes"]
+    assert (last[1]["who"], last[1]["what"], last[1]["detail"]) == ("operator page", "capacity", "600 -> 450")
+    assert len(last) == 6
+
+
+def test_codes_and_revoking(server, operated):
+    made = change(server, "/api/codes", {"count": 3, "weight": 7, "hours": 1.5})
+    assert made.status == 201
+    assert len(set(made.json["codes"])) == 3
+    assert operated.changes[-1].detail == "3 of weight 7 for 1.5 hours"
+    assert change(server, "/api/devices/17/revoke", {}).json == {"revoked": 17}
+    assert list(operated.left) == [17]
+
+
+BAD_CONTROLS = (
+    *("", "{", "[]", "null", '"x"', "{}", "[" * 4000, b"\xff\xfe", '{"extra": 1}', '{"mode": "running", "mood": 1}'),
+    *('{"mode": "faster"}', '{"mode": null}', '{"mode": ["running"]}', '{"capacity": "6"}', '{"capacity": null}'),
+    *('{"capacity": true}', '{"capacity": NaN}', '{"capacity": 0}', '{"capacity": -1}', '{"capacity": 1e999}'),
+    *('{"capacity": Infinity}', '{"capacity": 2e6}', '{"capacity": ' + "9" * 3000 + "}"),
+)
+BAD_CODES = (
+    *('{"count": 0}', '{"count": 1001}', '{"count": 1.5}', '{"count": true}', '{"weight": 0}', '{"weight": "1"}'),
+    *('{"hours": 0}', '{"hours": -1}', '{"hours": 1e9}', '{"hours": null}', '{"n": 1}'),
+)
+BAD = [("/api/control", body) for body in BAD_CONTROLS] + [("/api/codes", body) for body in BAD_CODES]
+
+
+def test_bad_input_is_refused_and_changes_nothing(server, operated):
+    before = operated.version
+    for path, body in BAD:
+        reply = change(server, path, body)
+        assert reply.status == 400, (path, body)
+        assert set(reply.json) == {"error", "message"}
+        assert len(reply.json["message"]) > 10
+    for last in ("0", "-1", "501", "x", "1e2", "9" * 5000, "%00", "٣"):
+        path = f"/api/rounds?last={last}" if last.isascii() else "/api/rounds?last=%D9%A3"
+        assert ask(server, path).status == 400, last
+    for slot in ("1200", "-1", "x", "9" * 5000, "1.0", "%2e%2e"):
+        assert change(server, f"/api/devices/{slot}/revoke", {}).status == 404, slot
+    assert change(server, "/api/devices/3/revoke", {"why": 1}).status == 400
+    assert change(server, "/api/control", " " * 5000).status == 413
+    assert change(server, "/api/snapshot", {}).status == 405
+    assert ask(server, "/api/control").status == 405
+    assert operated.version == before
+
+
+def test_what_the_store_cannot_do_is_said(server, operated, monkeypatch):
+    async def full(*given, **named):
+        raise StoreProblem("run.sqlite: the disk is full: make room")
+
+    monkeypatch.setattr(operated, "change", full)
+    reply = change(server, "/api/control", {"capacity": 500})
+    assert (reply.status, reply.json["message"]) == (503, "run.sqlite: the disk is full: make room")
+
+
+# The live stream
+
+
+class Stream:
+    """Server-sent events as a browser reads them."""
+
+    def __init__(self, server, after=None):
+        self.connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=10)
+        self.connection.request("GET", "/api/events", headers=basic() | ({"Last-Event-ID": after} if after else {}))
+        self.reply = self.connection.getresponse()
+
+    def event(self):
+        """(id, data) of the next event; None at the end."""
+        name, data, kind = "", "", ""
+        while line := self.reply.readline().decode():
+            field, _, value = line.rstrip("\n").partition(": ")
+            name, data = (value if field == "id" else name), (value if field == "data" else data)
+            kind = value if field == "event" else kind
+            if line == "\n" and data:
+                return name, kind or json.loads(data)
+        return None
+
+    def close(self):
+        self.reply.close()
+        self.connection.close()
+
+
+def test_a_stream_begins_with_everything_and_goes_on_with_what_is_new(server, operated):
+    with closing(Stream(server)) as stream:
+        assert stream.reply.getheader("content-type") == "text/event-stream"
+        name, first = stream.event()
+        assert (name, len(first["rounds"]), first["fresh"]) == ("night-shift/39", 40, True)
+        stream.event()
+        server.do(operated.close_round)
+        name, second = stream.event()
+        assert (name, [closed["round"] for closed in second["rounds"]]) == ("night-shift/40", [40])
+        assert second["snapshot"]["round"] == 41
+        assert not second["fresh"]
+
+
+def test_a_stream_goes_on_where_it_was_cut(server):
+    with closing(Stream(server, after="night-shift/36")) as stream:
+        _, found = stream.event()
+        assert ([closed["round"] for closed in found["rounds"]], found["fresh"]) == ([37, 38, 39], False)
+
+
+@pytest.mark.parametrize("after", ["day-shift/36", "night-shift/900", "night-shift/x", "36", "night-shift/" + "9" * 50])
+def test_another_run_or_an_older_copy_begins_anew(server, after):
+    with closing(Stream(server, after)) as stream:
+        _, found = stream.event()
+        assert (len(found["rounds"]), found["fresh"]) == (40, True)
+
+
+def test_at_most_four_events_a_second(server, operated):
+    with closing(Stream(server)) as stream:
+        stream.event()
+        began, seen, rounds = time.monotonic(), 0, 0
+        while time.monotonic() - began < 1.3:
+            server.do(operated.close_round)
+            server.do(operated.close_round)
+            rounds += len(stream.event()[1]["rounds"])
+            seen += 1
+        assert 3 <= seen <= 6  # 1.3 to 1.55 seconds
+        assert rounds >= 2 * (seen - 1)
+
+
+def test_a_silent_stream_shows_that_it_lives(server, monkeypatch):
+    monkeypatch.setattr(module, "_BEAT", 0.1)
+    with closing(Stream(server)) as stream:
+        kinds = [stream.event()[1] for _ in range(4)]
+        assert kinds[2:] == ["beat", "beat"]
+
+
+def test_streams_end_with_the_server(operated):
+    with served(operated) as server, closing(Stream(server)) as stream:
+        stream.event()
+        began = time.monotonic()
+        server.stop()
+        assert time.monotonic() - began < 3
+        while stream.event() is not None:
+            pass
+
+
+def test_pages_that_go_make_room_and_too_many_are_refused(server, monkeypatch):
+    monkeypatch.setattr(module, "MOST_STREAMS", 2)
+    streams = [Stream(server), Stream(server)]
+    for stream in streams:
+        stream.event()
+    assert ask(server, "/api/events").status == 429
+    streams[0].close()
+    began = time.monotonic()
+    while ask(server, "/api/events", "HEAD").status != 200 or server.app._view.streams > 1:
+        assert time.monotonic() - began < 5
+        time.sleep(0.02)
+    streams[1].close()
+
+
+def test_a_cut_request_is_no_fault(server, operated):
+    with closing(socket.create_connection(("127.0.0.1", server.port))) as line:
+        head = "POST /api/control HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nX-Turnout: 1\r\n"
+        line.sendall(f"{head}Authorization: {basic()['Authorization']}\r\nContent-Length: 20\r\n\r\n{{".encode())
+    assert ask(server, "/api/snapshot").status == 200
+    assert operated.mode == "running"
+
+
+# The password
+
+
+def test_a_password_file_is_for_its_owner_alone(tmp_path):
+    path = tmp_path / "password"
+    made = passwords.new_password_file(path)
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert passwords.read_password(path) == made
+    assert passwords.matches(made, passwords.password_hash(path))
+    with pytest.raises(FileProblem, match="File exists"):
+        passwords.new_password_file(path)
+    path.chmod(0o640)
+    with pytest.raises(FileProblem, match="others may read"):
+        passwords.read_password(path)
+
+
+def test_a_password_file_may_hold_the_hash(tmp_path):
+    path = tmp_path / "password"
+    path.touch(0o600)
+    path.write_text(passwords.hashed("open sesame") + "\n")
+    assert passwords.matches("open sesame", passwords.password_hash(path))
+    for content, said in (("", "holds no password"), ("\n", "holds no password")):
+        path.write_text(content)
+        with pytest.raises(FileProblem, match=said):
+            passwords.password_hash(path)
+    with pytest.raises(FileProblem, match="cannot be read"):
+        passwords.read_password(tmp_path / "none")
+
+
+def test_passwords_are_salted_and_bounded():
+    assert passwords.hashed("same") != passwords.hashed("same")
+    assert passwords.generate() != passwords.generate()
+    stored = passwords.hashed("p" * 200)
+    assert not passwords.matches("p" * 201, stored)
+    for bad in ("", "plain", "scrypt$99999999$8$1$c2FsdHNhbHQ=$aGFzaGhhc2g="):
+        with pytest.raises(ValueError, match="password hash must be"):
+            passwords.matches("x", bad)
+    for bad in ("", "p" * 201):
+        with pytest.raises(ValueError, match="password must be"):
+            passwords.hashed(bad)
+
+
+def test_a_bad_hash_is_refused_at_the_start(operated):
+    with pytest.raises(ValueError, match="password hash must be"):
+        module.operator_app(operated, password_hash="plain")

@@ -1,0 +1,256 @@
+"""The operator's page in a real browser: live, in both schemes, on a phone, by keyboard, cut off and back."""
+
+import contextlib
+import itertools
+import re
+
+import pytest
+
+from report.browser import chromium
+from service.fake_operated import PASSWORD, FakeOperated, Served, served
+
+WIDTHS = {"desk": 1320, "phone": 390}
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with chromium() as found:
+        yield found
+
+
+class View:
+    """An open page, with what its console said."""
+
+    def __init__(self, page):
+        self.page, self.errors, self.requests = page, [], []
+        page.on("console", lambda said: said.type in ("error", "warning") and self.errors.append(said.text))
+        page.on("pageerror", lambda error: self.errors.append(str(error)))
+        page.on("request", lambda request: self.requests.append(request.url))
+
+    def text(self, name):
+        return self.page.inner_text(f"#{name}")
+
+    def wait(self, selector, **how):
+        self.page.wait_for_selector(selector, **({"state": "attached", "timeout": 8000} | how))
+
+    def drawn(self, rounds):
+        """Wait until the round is drawn."""
+        self.wait(f"html[data-drawn='{rounds}']")
+
+    def overflow(self):
+        return self.page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+
+    def assert_healthy(self, server):
+        assert self.errors == []
+        assert all(address.startswith((server.url, "data:")) for address in self.requests)
+        assert self.overflow() <= 0
+
+
+@contextlib.contextmanager
+def opened(browser, server, *, scheme="light", width=WIDTHS["desk"], password=PASSWORD):
+    touch = {"is_mobile": True, "has_touch": True, "device_scale_factor": 2} if width < 600 else {}
+    credentials = {"username": "operator", "password": password}
+    size = {"width": width, "height": 844}
+    context = browser.new_context(color_scheme=scheme, viewport=size, http_credentials=credentials, **touch)
+    try:
+        view = View(context.new_page())
+        view.answer = view.page.goto(server.url)
+        yield view
+    finally:
+        context.close()
+
+
+def linear(colour):
+    values = [int(part, 16) for part in re.findall("..", colour.lstrip("#"))]
+    return [x / 12.92 if x <= 0.04045 else ((x + 0.055) / 1.055) ** 2.4 for x in (value / 255 for value in values)]
+
+
+def contrast(one, other):
+    """As the WCAG defines it."""
+    dark, light = sorted(sum(map(float.__mul__, [0.2126, 0.7152, 0.0722], linear(c))) for c in (one, other))
+    return (light + 0.05) / (dark + 0.05)
+
+
+@pytest.mark.parametrize(("scheme", "width"), itertools.product(("light", "dark"), WIDTHS), ids="-".join)
+def test_the_page_shows_the_run(browser, scheme, width):
+    operated = FakeOperated(
+        rounds=520, outage=(480, 500), faults={"late reports": 0, "wrong tokens": 14, "full disk": 2}
+    )
+    with served(operated) as server, opened(browser, server, scheme=scheme, width=WIDTHS[width]) as view:
+        view.drawn(519)
+        assert view.text("run") == "night-shift"
+        assert view.text("turnout") == f"{operated.books[-1]['participants']} of 600"
+        assert "hard limit 700" in view.text("turnout-note")
+        assert (view.text("heard"), view.text("late"), view.text("gone")) == ("1,179 of 1,200", "14", "7")
+        assert "against someone who sees only the sum" in view.text("account")
+        assert view.text("faults").split("\n") == ["wrong tokens", "14", "full disk", "2", "late reports", "0"]
+        sizes = "[...document.querySelectorAll('.plot .main-svg')].map(svg => svg.getBoundingClientRect().width)"
+        assert min(view.page.evaluate(sizes)) > 180
+        shown = view.page.evaluate("document.getElementById('turnout-plot').data.map(t => [t.name, t.x.length])")
+        assert {"turnout", "capacity", "hard limit", "frozen"} <= {name for name, _ in shown}
+        assert shown[0] == ["turnout", 500]
+        shapes = view.page.evaluate("document.getElementById('turnout-plot').layout.shapes.map(s => [s.x0, s.x1])")
+        assert shapes == [[479.5, 499.5]]
+        view.wait("#changes td")
+        view.assert_healthy(server)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_all_text_can_be_read(browser, scheme):
+    with served(FakeOperated()) as server, opened(browser, server, scheme=scheme) as view:
+        read = "names => names.map(n => getComputedStyle(document.documentElement).getPropertyValue('--' + n).trim())"
+        inks, papers = ["ink", "muted", "accent", "good", "warn", "bad"], ["paper", "raised", "tint"]
+        pairs = [*itertools.product(inks, papers), ("warn", "warn-tint"), ("bad", "bad-tint"), ("on-accent", "accent")]
+        for ink, paper in pairs:
+            assert contrast(*view.page.evaluate(read, [ink, paper])) >= 4.5, (ink, paper)
+        for line, paper in itertools.product(["field"], papers):
+            assert contrast(*view.page.evaluate(read, [line, paper])) >= 3, (line, paper)
+
+
+def test_it_is_live(browser):
+    operated = FakeOperated(rounds=30)
+    with served(operated) as server, opened(browser, server) as view:
+        view.drawn(29)
+        server.do(operated.close_round)
+        view.drawn(30)
+        assert view.text("round") == "31"
+        assert view.text("turnout") == f"{operated.books[-1]['participants']} of 600"
+        operated.faults["full disk"] = 5
+        server.do(operated.tell)
+        view.wait("#faults .some")
+        view.assert_healthy(server)
+
+
+def test_a_run_before_its_first_round(browser):
+    with served(FakeOperated(waiting_for=12, faults={})) as server, opened(browser, server) as view:
+        view.drawn("empty")
+        assert "Waiting for 12 more devices" in view.text("waiting")
+        assert "No round has closed yet" in view.text("turnout-plot")
+        assert view.text("no-faults") == "None."
+        view.assert_healthy(server)
+
+
+def test_trouble_is_shown_at_the_top(browser):
+    with served(FakeOperated(rounds=60, outage=(50, 70))) as server, opened(browser, server) as view:
+        view.drawn(59)
+        assert "the signal is frozen" in view.text("troubles").lower()
+        assert view.page.title().startswith("⚠")
+
+
+def test_a_wrong_password_shows_nothing(browser):
+    with served(FakeOperated(rounds=30)) as server, opened(browser, server, password="wrong") as view:
+        assert view.answer.status == 401
+        assert "night-shift" not in view.page.content()
+
+
+def test_capacity_and_modes_by_keyboard(browser):
+    operated = FakeOperated(rounds=30)
+    with served(operated) as server, opened(browser, server) as view:
+        view.drawn(29)
+        keys = view.page.keyboard
+        view.page.focus("#capacity")
+        keys.press("Control+a")
+        keys.type("450")
+        keys.press("Enter")
+        view.wait("#ask[open]")
+        assert "From 600 to 450" in view.text("ask-text")
+        keys.press("Escape")
+        view.wait("#ask:not([open])")
+        assert operated.capacity == 600
+        view.page.focus("#capacity")
+        keys.press("Enter")
+        view.wait("#ask[open]")
+        keys.press("Enter")
+        view.wait("#done.good")
+        assert operated.capacity == 450
+        view.wait("#changes td:text('600 -> 450')")
+
+        view.page.focus("[data-mode=stopped]")
+        keys.press("Enter")
+        view.wait("#ask[open]")
+        keys.press("Enter")  # the focus is on Cancel
+        view.wait("#ask:not([open])")
+        assert operated.mode == "running"
+        for mode, word in (("paused", "Paused"), ("running", "Running"), ("draining", "Draining")):
+            view.page.click(f"[data-mode={mode}]")
+            view.wait(f"#mode:text('{word}')")
+            assert operated.mode == mode
+        view.page.click("[data-mode=stopped]")
+        view.page.click("#ask-yes")
+        view.wait("#mode:text('Stopping')")
+        assert operated.mode == "stopped"
+        view.assert_healthy(server)
+
+
+def test_what_is_refused_is_said(browser):
+    with served(FakeOperated(rounds=3)) as server, opened(browser, server) as view:
+        view.drawn(2)
+        view.page.fill("#capacity", "2000000")
+        view.page.click("#capacity-form button")
+        view.page.click("#ask-yes")
+        view.wait("#done.bad")
+        assert "capacity must be at most 1000000" in view.text("done")
+
+
+def test_codes_are_shown_once_and_copied(browser):
+    operated = FakeOperated(rounds=3)
+    with served(operated) as server, opened(browser, server) as view:
+        view.page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+        view.drawn(2)
+        view.page.fill("#codes-form [name=count]", "3")
+        view.page.click("#codes-form button")
+        view.wait("#codes-made", state="visible")
+        codes = view.page.input_value("#codes").split("\n")
+        assert len(set(codes)) == 3
+        assert operated.changes[-1].what == "codes"
+        view.page.click("#copy")
+        view.wait("#codes-said:text('Copied')")
+        assert view.page.evaluate("navigator.clipboard.readText()").split("\n") == codes
+        view.page.click("#hide")
+        view.wait("#codes-made", state="hidden")
+        assert codes[0] not in view.page.content() + view.page.input_value("#codes")
+        view.page.fill("#slot", "17")
+        view.page.click("#revoke-form button")
+        view.page.click("#ask-yes")
+        view.wait("#revoke-said.good")
+        assert list(operated.left) == [17]
+        view.assert_healthy(server)
+
+
+def test_a_lost_connection_is_shown_and_comes_back_by_itself(browser):
+    operated = FakeOperated(rounds=30)
+    server = Served(operated)
+    try:
+        with opened(browser, server) as view:
+            view.drawn(29)
+            server.stop()
+            view.wait("#lost", state="visible")
+            assert view.text("link-text") == "Connection lost"
+            assert view.page.is_disabled("[data-mode=paused]")
+            operated.close_round()
+            server = Served(operated, port=server.port)
+            view.drawn(30)
+            assert view.text("link-text") == "Live"
+            assert not view.page.is_visible("#lost")
+            assert view.page.is_enabled("[data-mode=paused]")
+            shown = view.page.evaluate("document.getElementById('turnout-plot').data[0].x")
+            assert shown == list(range(31))  # none lost, none twice
+    finally:
+        server.stop()
+
+
+def test_a_form_of_another_site_changes_nothing(browser, tmp_path):
+    """A page elsewhere knows the address; the browser knows the password, and sends it along."""
+    operated = FakeOperated(rounds=3)
+    with served(operated) as server, opened(browser, server) as view:
+        view.drawn(2)
+        evil = tmp_path / "evil.html"
+        evil.write_text(
+            f"<form method=post enctype=text/plain action='{server.url}/api/control'>"
+            """<input name='{"mode": "stopped", "x": "' value='"}'><button>Win a prize</button></form>"""
+        )
+        view.page.goto(evil.as_uri())
+        with view.page.expect_navigation() as went:
+            view.page.click("button")
+        assert went.value.status == 403
+        assert operated.mode == "running"

@@ -1,0 +1,79 @@
+"""What is fixed when a run begins: read from a plan's file, checked, and the same again from the store."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from turnout import Averaging, IntegralController, PaperCoin, Prior, SelfTuningController
+from turnout.algorithm.mechanisms.clamp import Clamp
+from turnout.algorithm.mechanisms.learned_memoized import LearnedMemoized
+from turnout.algorithm.mechanisms.memoized import Memoized
+from turnout.service.rules import Rules, Safety, Timing, rules_from_settings
+from turnout.settings import Table
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [
+        Rules(Clamp(1.0), SelfTuningController(), Safety("absent")),
+        Rules(
+            PaperCoin(3.5),
+            IntegralController(0.0075, 0.35),
+            Safety("last", 700.0, 0.25, 40.0),
+            Prior(0.3, 5),
+            Averaging(200, "probability"),
+            Timing(60, 70, 60, 20),
+            wait_for=12,
+            delta=1e-9,
+        ),
+        Rules(Memoized(6.0, price=9.97, levels=(0.2, 0.9)), SelfTuningController(2.0), Safety("absent")),
+    ],
+    ids=["usual", "all", "memoized"],
+)
+def test_rules_are_the_same_again_from_a_store(rules: Rules) -> None:
+    kept = json.loads(json.dumps(rules.settings()))
+    again = rules_from_settings(Table(kept))
+    assert again.settings() == rules.settings()
+    assert again.timing == rules.timing
+    assert again.safety == rules.safety
+
+
+def test_a_plan_s_file_is_enough_but_for_the_one_choice_that_has_no_default() -> None:
+    plan = {
+        "population": {"kind": "paper"},
+        "rounds": 10,
+        "capacity": 600,
+        "controller": {"gain": 0.01, "initial": 1.0},
+    }
+    with pytest.raises(ValueError, match="missing must be 'absent' or 'last'"):
+        rules_from_settings(Table(plan))
+    rules = rules_from_settings(Table(plan | {"safety": {"missing": "last"}}))
+    assert isinstance(rules.controller, IntegralController)
+    assert rules.mechanism == Clamp(1.0)
+
+
+@pytest.mark.parametrize(
+    ("values", "told"),
+    [
+        ({"safety": {"missing": "absent", "quorum": 1.5}}, "quorum must be from 0 to 1"),
+        ({"safety": {"missing": "absent", "hard_limit": -1}}, "hard_limit must be 0 or more"),
+        ({"safety": {"missing": "absent", "most_signal": 0}}, "most_signal must be above 0"),
+        ({"safety": {"missing": "absent", "hardlimit": 3}}, "did you mean 'hard_limit'"),
+        ({"timing": {"round": -1}}, "round must be 0 seconds or more"),
+        ({"timing": {"round": 10, "deadline": 5}}, "deadline must be at least"),
+        ({"timing": {"lease": -5}}, "lease must be above 0"),
+        ({"timing": {"hold": 0.01}}, "hold must be from 0.1"),
+        ({"wait_for": -1}, "wait_for must be 0 or more"),
+        ({"mechanism": {"kind": "learned-memoized", "epsilon": 4, "start": 1.0}}, "a device can use by itself"),
+    ],
+)
+def test_wrong_rules_are_refused_with_a_remedy(values: dict, told: str) -> None:
+    with pytest.raises(ValueError, match=told):
+        rules_from_settings(Table({"safety": {"missing": "absent"}} | values))
+
+
+def test_a_mechanism_that_needs_everyone_is_refused() -> None:
+    with pytest.raises(ValueError, match="memoized with its price"):
+        Rules(LearnedMemoized(4.0, 1.0), SelfTuningController(), Safety("absent"))

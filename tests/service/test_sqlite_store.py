@@ -1,0 +1,311 @@
+"""What is SQLite's own: files, disks, locks."""
+
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from service import closing
+from turnout.service import sqlite_store
+from turnout.service.backup import restore
+from turnout.service.rounds import Position
+from turnout.service.sqlite_store import SqliteStore
+from turnout.service.store import Run, StoreProblem, open_store
+
+RUN, START = Run("chargers", {"wait_for": 3}, 1234.5), Position(0, 0.35, {"signal": 0.35})
+
+
+def begun(path: Path, rounds: int = 0) -> SqliteStore:
+    kept = SqliteStore(path, create=True)
+    kept.begin(RUN, START, 600.0)
+    close(kept, rounds)
+    return kept
+
+
+def close(kept: SqliteStore, rounds: int) -> None:
+    first = kept.position().round
+    for round in range(first, first + rounds):
+        kept.close_round(closing.closed(round), closing.after(round))
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "run.db"
+
+
+def test_a_commit_is_on_the_disk_when_it_returns(path):
+    kept = begun(path)
+    found = [kept._connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("journal_mode", "synchronous")]
+    assert found == ["wal", 2]
+    kept.close()
+
+
+def test_only_its_owner_may_read_it(path):
+    before = os.umask(0)
+    try:
+        kept = begun(path, 1)
+        assert kept.lead()
+    finally:
+        os.umask(before)
+    files = sorted(path.parent.iterdir())
+    assert [file.name for file in files] == ["run.db", "run.db-shm", "run.db-wal", "run.db.lock"]
+    assert {file.stat().st_mode & 0o777 for file in files} == {0o600}
+    kept.close()
+
+
+def test_one_leads_whatever_the_file_is_called(path):
+    kept = begun(path)
+    other_name = path.with_name("link.db")
+    other_name.symlink_to(path)
+    other = SqliteStore(other_name)
+    assert kept.lead()
+    assert not other.lead()
+    kept.close()
+    assert other.lead()
+    other.close()
+
+
+def test_who_leads_and_is_killed_leads_no_more(path):
+    begun(path).close()
+    code = (
+        "import os, sys; from turnout.service.store import open_store; "
+        "assert open_store(sys.argv[1]).lead(); print('leads', flush=True); os.read(0, 1)"
+    )
+    command = [sys.executable, "-c", code, str(path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.stdout.readline() == b"leads\n"
+        kept = SqliteStore(path)
+        assert not kept.lead()
+        child.kill()
+        child.wait()
+        assert kept.lead()
+        kept.close()
+
+
+def test_what_is_not_a_store_is_refused_and_left_alone(tmp_path):
+    other = tmp_path / "other.db"
+    connection = sqlite3.connect(other)
+    connection.execute("CREATE TABLE meta (name TEXT)")
+    connection.close()
+    (tmp_path / "text.db").write_text("to whom it may concern\n" * 100)
+    (tmp_path / "empty.db").touch()
+    (tmp_path / "folder.db").mkdir()
+    reasons = {"other": "another kind", "text": "not a database", "empty": "an empty file", "folder": "unable to open"}
+    for name, reason in reasons.items():
+        path = tmp_path / f"{name}.db"
+        before = path.read_bytes() if path.is_file() else None
+        with pytest.raises(StoreProblem, match=reason) as problem:
+            SqliteStore(path, create=name not in ("empty",))
+        assert str(problem.value).startswith(f"{path}: ")
+        assert (path.read_bytes() if path.is_file() else None) == before
+    begun(tmp_path / "empty.db").close()  # asked to make one, it makes one of an empty file
+    with pytest.raises(StoreProblem, match="no such file: check the path, or start with `turnout serve`"):
+        SqliteStore(tmp_path / "none.db")
+    with pytest.raises(StoreProblem, match="no such file: check the path, or start with its folder"):
+        SqliteStore(tmp_path / "nowhere" / "none.db", create=True)
+    with pytest.raises(StoreProblem, match="not a directory"):
+        SqliteStore(tmp_path / "text.db" / "none.db", create=True)
+
+
+@pytest.mark.parametrize("damage", ["zeros", "cut", "header"])
+def test_a_damaged_file_is_named_so(path, tmp_path, damage):
+    kept = begun(path, 60)
+    kept.backup(tmp_path / "copy.db")
+    kept.close()
+    for file in (path, tmp_path / "copy.db"):
+        content = bytearray(file.read_bytes())
+        if damage == "zeros":
+            content[8192:] = bytes(len(content) - 8192)
+        elif damage == "cut":
+            del content[len(content) // 2 :]
+        else:
+            content[:100] = os.urandom(100)
+        file.write_bytes(content)
+    with pytest.raises(StoreProblem, match=r"malformed|not a database") as problem:
+        list(read_all(path))
+    assert str(path) in str(problem.value)
+    with pytest.raises(StoreProblem, match=r"copy\.db: .*(damaged|malformed|not a database)"):
+        restore(tmp_path / "copy.db", str(tmp_path / "back.db"))
+    assert not (tmp_path / "back.db").exists()
+
+
+def read_all(path: Path) -> list:
+    kept = SqliteStore(path)
+    try:
+        return [kept.run(), kept.position(), kept.devices(), kept.changes(), *kept.history()]
+    finally:
+        kept.close()
+
+
+def test_a_copy_without_some_rounds_is_refused(path, tmp_path):
+    kept = begun(path, 3)
+    kept.backup(tmp_path / "copy.db")
+    with pytest.raises(StoreProblem, match="in use, not a copy"):
+        restore(path, str(tmp_path / "back.db"))
+    kept.close()
+    connection = sqlite3.connect(tmp_path / "copy.db")
+    connection.execute("UPDATE state SET round = 5")
+    connection.commit()
+    connection.close()
+    with pytest.raises(StoreProblem, match="rounds are missing"):
+        restore(tmp_path / "copy.db", str(tmp_path / "back.db"))
+    with pytest.raises(StoreProblem, match="no such file"):
+        restore(tmp_path / "none.db", str(tmp_path / "back.db"))
+    assert not (tmp_path / "back.db").exists()
+
+
+def test_a_copy_that_fails_leaves_nothing(path, tmp_path, monkeypatch):
+    kept = begun(path, 3)
+    with pytest.raises(StoreProblem, match="no such file"):
+        kept.backup(tmp_path / "nowhere" / "copy.db")
+    monkeypatch.setattr(SqliteStore, "check", lambda self: (_ for _ in ()).throw(StoreProblem("damaged")))
+    before = sorted(tmp_path.iterdir())
+    with pytest.raises(StoreProblem, match="damaged"):
+        kept.backup(tmp_path / "copy.db")
+    assert sorted(tmp_path.iterdir()) == before
+    kept.close()
+
+
+def test_a_full_store_says_so_and_keeps_what_it_has(path):
+    kept = begun(path, 3)
+    pages = kept._connection.execute("PRAGMA page_count").fetchone()[0]
+    kept._connection.execute(f"PRAGMA max_page_count = {pages}")
+    with pytest.raises(StoreProblem, match="full: make room on the disk") as problem:
+        close(kept, 50)
+    assert str(path) in str(problem.value)
+    rounds = kept.position().round
+    assert [row.round for row in kept.history()] == list(range(rounds))
+    kept._connection.execute("PRAGMA max_page_count = 1000000")
+    close(kept, 5)
+    assert [row.round for row in kept.history()] == list(range(rounds + 5))
+    kept.close()
+
+
+FULL_DISK = """
+import resource, sys
+from service import closing
+from turnout.service.store import StoreProblem, open_store
+kept, failures = open_store(sys.argv[1]), 0
+most = resource.getrlimit(resource.RLIMIT_FSIZE)
+resource.setrlimit(resource.RLIMIT_FSIZE, (150_000, most[1]))
+while failures < 5:
+    round = kept.position().round
+    try:
+        kept.close_round(closing.closed(round), closing.after(round))
+    except StoreProblem as problem:
+        failures += 1
+        assert kept.position().round == round and kept.closed(round) is None
+        assert sys.argv[1] in str(problem) and "free space" in str(problem) or "make room" in str(problem), problem
+assert round > 10, round
+resource.setrlimit(resource.RLIMIT_FSIZE, most)
+kept.close_round(closing.closed(round), closing.after(round))
+print(round + 1)
+"""
+
+
+def test_a_disk_that_runs_full_loses_nothing(path):
+    begun(path).close()
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[1])}
+    command = [sys.executable, "-c", FULL_DISK, str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    assert done.returncode == 0, done.stderr
+    kept = SqliteStore(path)
+    assert [row.round for row in kept.history()] == list(range(int(done.stdout)))
+    assert kept.position().round == int(done.stdout)
+    kept.check()
+    kept.close()
+
+
+READ_ONLY = """
+import os, sys
+from turnout.service.store import StoreProblem, open_store
+from turnout.service import sqlite_store
+if os.geteuid() == 0:
+    os.setgid(65534), os.setuid(65534)
+for create in (False, True):
+    try:
+        open_store(sys.argv[1], create=create)
+    except StoreProblem as problem:
+        print(problem)
+"""
+
+
+@pytest.mark.parametrize("writable_folder", [False, True])
+def test_a_file_that_may_not_be_written_is_refused(writable_folder):
+    folder = Path(tempfile.mkdtemp())
+    try:
+        path = folder / "run.db"
+        begun(path, 2).close()
+        path.chmod(0o444)
+        before = path.read_bytes()
+        folder.chmod(0o777 if writable_folder else 0o555)
+        command = [sys.executable, "-c", READ_ONLY, str(path)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        lines = done.stdout.splitlines()
+        assert len(lines) == 2, done.stderr
+        assert all(line.startswith(f"{path}: ") and "writable to this user" in line for line in lines)
+        assert path.read_bytes() == before
+    finally:
+        folder.chmod(0o700)
+        shutil.rmtree(folder)
+
+
+def test_a_store_that_stays_locked_is_said_to_be(path, monkeypatch):
+    begun(path).close()
+    monkeypatch.setattr(sqlite_store, "PATIENCE", 0.05)
+    kept, holder = SqliteStore(path), sqlite3.connect(path, isolation_level=None)
+    holder.execute("BEGIN IMMEDIATE")
+    with pytest.raises(StoreProblem, match="locked: another process keeps it locked"):
+        kept.change("me", capacity=7.0)
+    assert kept.control().capacity == 600.0  # reading goes on
+    holder.execute("ROLLBACK")
+    holder.close()
+    assert kept.change("me", capacity=7.0).capacity == 7.0
+    kept.close()
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+def test_a_file_that_is_taken_away_is_noticed(path, replaced):
+    kept = begun(path, 1)
+    for file in sorted(path.parent.glob("run.db*")):
+        file.rename(path.parent / f"away-{file.name}")
+    if replaced:
+        begun(path).close()
+    with pytest.raises(StoreProblem, match="removed or replaced while in use"):
+        close(kept, 1)
+    kept.close()
+
+
+def test_a_process_of_the_operator_and_the_coordinator_take_turns(path):
+    kept = begun(path)
+    code = (
+        "import sys; from turnout.service.store import open_store; kept = open_store(sys.argv[1])\n"
+        "for number in range(40): kept.change('command line', capacity=1.0 + number)"
+    )
+    with subprocess.Popen([sys.executable, "-c", code, str(path)]) as child:
+        while child.poll() is None:
+            close(kept, 1)
+        assert child.returncode == 0
+    close(kept, 1)
+    assert [line.detail.split(" -> ")[1] for line in kept.changes()] == [str(number) for number in range(1, 41)]
+    assert [row.round for row in kept.history()] == list(range(kept.position().round))
+    kept.close()
+
+
+def test_a_copy_from_another_version_goes_through_the_same_way(path, tmp_path, monkeypatch):
+    begun(path, 2).backup(tmp_path / "copy.db")
+    from turnout.service import schema, store
+
+    monkeypatch.setattr(store, "SCHEMA", store.SCHEMA + 1)
+    monkeypatch.setitem(schema.MIGRATIONS, store.SCHEMA - 1, ["UPDATE state SET capacity = 7.0"])
+    restore(tmp_path / "copy.db", str(tmp_path / "back.db"))
+    back = open_store(str(tmp_path / "back.db"))
+    assert back.control().capacity == 7.0
+    assert back.run() == replace(RUN)
+    back.close()

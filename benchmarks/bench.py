@@ -79,6 +79,8 @@ def measure(found, quick):
     found["flower"] = left_out if quick else other_script("flower_grid.py", "flwr", "--nodes", "50", "--rounds", "20")
     yield "Ray"
     found["ray"] = left_out if quick else other_script("ray_overhead.py", "ray")
+    yield "the coordinator"
+    found["service"] = left_out if quick else other_script("service.py", "uvloop")
     found["gpu"] = json.loads(GPU.read_text()) if GPU.exists() else {"left out": "not measured"}
 
 

@@ -24,6 +24,7 @@ def tables(found):
         starts(found),
         flower(found),
         cluster(found),
+        service(found.get("service", {"left out": "not measured"})),
         *gpu(found["gpu"]),
         hardware(found),
     ]
@@ -161,6 +162,26 @@ def flower(found):
 def cluster(found):
     """What Ray adds to a pass."""
     return Shown("On a cluster", *_facts(found["ray"], "What a pass over Ray actors costs beyond the work itself."))
+
+
+def service(found):
+    """The coordinator beside a bare application with the same held requests."""
+    header = ["Coordinator", "Rounds a second", "Ours, in times", "CPU ms a round", "CPU ms a round, devices"]
+    if "left out" in found:
+        return Shown("The coordinator", left_out(found), header, [])
+    rows = []
+    for name, figures in found["contenders"].items():
+        by_turn = ("rounds_per_second", ".2f"), ("coordinator_cpu_ms_a_round", ".0f"), ("fleet_cpu_ms_a_round", ".0f")
+        rate, cpu, devices = (" / ".join(format(turn[key], how) for turn in figures["turns"]) for key, how in by_turn)
+        times = found.get(f"times {name}")
+        rows.append([name, rate, "–" if times is None else f"{times:.2f}", cpu, devices])
+    caption = (
+        f"{found['devices']:,} devices, one connection each, on the machine of the coordinator; {found['rounds']} "
+        "rounds of each, in turns; every round is on disk before anyone is answered. The bare application holds "
+        "requests and commits rounds alike, and does nothing else. Ours, in times: rounds a second, of the same turn. "
+        f"Books and devices' records {'agree in every bit' if found['books']['agree'] else 'DIFFER'}."
+    )
+    return Shown("The coordinator", caption, header, rows)
 
 
 def gpu(found):

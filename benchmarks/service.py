@@ -27,8 +27,8 @@ import machine
 from turnout import paper_population
 from turnout.service.fleet import Fleet
 from turnout.service.fleet_connection import allow_connections
+from turnout.service.locations import open_store
 from turnout.service.rounds import YES
-from turnout.service.store import open_store
 
 HERE = Path(__file__).parent
 OURS, BARE, CALM = "turnout serve", "bare ASGI", "bare ASGI, calm collector"
@@ -57,7 +57,8 @@ class Contender:
         return [*serve, "--port", str(port), "--operator-port", "0"]
 
     def _bare(self, devices, port):
-        return [str(HERE / "bare_coordinator.py"), str(devices), str(self.store), str(port), *self.name.split()[2:3]]
+        calm = ["calm"] if self.name == CALM else []
+        return [str(HERE / "bare_coordinator.py"), str(devices), str(self.store), str(port), *calm]
 
     def _codes(self, devices):
         command = [sys.executable, "-m", "turnout", "operate", "codes", str(devices), "--store", str(self.store)]
@@ -145,10 +146,11 @@ def measure(devices, rounds, turns, names=(OURS, BARE, CALM), folder=None):
         found = {"devices": devices, "rounds": rounds, "ended": ended[OURS]}
         found["books"] = check_books(contenders[OURS])
         found["contenders"] = {name: contender.figures() for name, contender in contenders.items()}
-    rates = {name: [turn["rounds_per_second"] for turn in one.turns] for name, one in contenders.items()}
     for name in names[1:]:
-        pairs = zip(rates[OURS], rates[name], strict=True)
-        found[f"times {name}"] = statistics.median(ours / theirs for ours, theirs in pairs)
+        pairs = list(zip(contenders[OURS].turns, contenders[name].turns, strict=True))
+        for figure, key in (("times", "rounds_per_second"), ("CPU, in times", "coordinator_cpu_ms_a_round")):
+            ratios = [ours[key] / theirs[key] if theirs[key] else float("nan") for ours, theirs in pairs]
+            found[f"{figure} {name}"] = statistics.median(ratios)
     return found
 
 

@@ -13,8 +13,9 @@ import time
 
 import numpy as np
 
+from turnout.service.locations import open_store
 from turnout.service.rounds import ClosedRound, Position
-from turnout.service.store import Store, open_store
+from turnout.service.store import Store
 
 DEVICES = 1000
 

@@ -21,7 +21,7 @@ DEVICES = 1200
 
 
 class FakeOperated:
-    """A lively run; `OUTAGE` rounds have few reports and are frozen.
+    """A lively run, which may have an outage: few reports, frozen rounds.
 
     Args:
         rounds: that have closed.
@@ -38,7 +38,6 @@ class FakeOperated:
         self.capacity, self.mode, self.signal, self.level = 600.0, "running", 0.35, 0.1
         self.left, self.changes, self.books = {}, [Change(BEGAN, "command line", "began", "run night-shift")], []
         self.version, self.opened, self.begun = 0, time.monotonic(), time.monotonic()
-        self._news = None
         for _ in range(rounds):
             self.close_round()
 
@@ -66,8 +65,6 @@ class FakeOperated:
     def tell(self):
         """Something changed."""
         self.version += 1
-        if self._news is not None:
-            self._news.set()
 
     def note(self, who, what, detail):
         self.changes.append(Change(BEGAN + 10 * len(self.books), who, what, detail))
@@ -100,9 +97,7 @@ class FakeOperated:
 
     async def changed(self, since):
         while self.version <= since:
-            self._news = self._news or asyncio.Event()
-            self._news.clear()
-            await self._news.wait()
+            await asyncio.sleep(0.01)
         return self.version
 
     async def change(self, who, *, capacity=None, mode=None):
@@ -140,8 +135,10 @@ class Served:
     """
 
     def __init__(self, operated, port=0, **options):
-        self.app = operator_app(operated, password_hash=PASSWORD_HASH, **options)
-        config = uvicorn.Config(self.app, port=port, log_level="error", ws="none", lifespan="off")
+        self.show(operated, **options)
+        config = uvicorn.Config(
+            self._answer, port=port, log_level="error", ws="none", lifespan="off", interface="asgi3"
+        )
         self.server = uvicorn.Server(config)
         self.loop = None
         self.thread = threading.Thread(target=lambda: asyncio.run(self._serve()))
@@ -155,6 +152,13 @@ class Served:
     async def _serve(self):
         self.loop = asyncio.get_running_loop()
         await self.server.serve()
+
+    def show(self, operated, **options):
+        """From now on it is the view of this one."""
+        self.app = operator_app(operated, password_hash=PASSWORD_HASH, **options)
+
+    async def _answer(self, scope, receive, send):
+        await self.app(scope, receive, send)
 
     def do(self, call, *arguments):
         """Call something where the server runs."""

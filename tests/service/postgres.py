@@ -28,9 +28,9 @@ def binaries() -> Path:
         told = subprocess.run([program, "--bindir"], capture_output=True, text=True, check=True).stdout.strip()
         places.insert(0, Path(told))
     for place in places:
-        if (place / "initdb").exists():
+        if (place / "initdb").exists() and shutil.which("setpriv"):
             return place
-    return pytest.fail("PostgreSQL's server is needed for these tests: apt-get install postgresql")
+    return pytest.fail("these tests need PostgreSQL's server, 15 or newer: apt-get install postgresql util-linux")
 
 
 class Server:

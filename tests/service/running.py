@@ -20,10 +20,11 @@ from turnout.service.coordinator import Coordinator
 from turnout.service.device_app import DeviceApp
 from turnout.service.enrolment_desk import new_codes
 from turnout.service.listeners import Bound, Listener, serve_listeners
+from turnout.service.locations import open_store
 from turnout.service.roll import hashed
 from turnout.service.rounds import first_position
 from turnout.service.rules import Rules, Safety, Timing
-from turnout.service.store import Run, Store, open_store
+from turnout.service.store import Run, Store
 
 QUICK = Timing(round=0.0, deadline=5.0, hold=5.0)
 

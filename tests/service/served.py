@@ -42,7 +42,7 @@ class Sample:
                 await send({"type": "http.response.body", "body": b"x" * 65536, "more_body": True})
         if body is None:
             self.gone.append(scope["path"])
-            await send_json(send, 413, b'{"error": "too_large"}')
+            await send_json(send, 413, b'{"error": "size"}')
         else:
             self.bodies.append(body)
             await send_json(send, 200, b'{"length": %d}' % len(body))

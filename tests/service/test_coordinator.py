@@ -13,8 +13,9 @@ import pytest
 from service.running import begun, codes_for, running, send, usual_rules
 from turnout.service.coordinator import Coordinator
 from turnout.service.export import export
+from turnout.service.locations import open_store
 from turnout.service.rules import Safety, Timing
-from turnout.service.store import Store, StoreProblem, open_store
+from turnout.service.store import Store, StoreProblem
 
 NONCE = "a nonce of the device's own"
 

@@ -14,7 +14,7 @@ from turnout.algorithm.mechanisms.clamp import Clamp
 from turnout.algorithm.mechanisms.tracking_clamp import TrackingClamp
 from turnout.service.export import export
 from turnout.service.fleet import Fleet
-from turnout.service.store import open_store
+from turnout.service.locations import open_store
 
 DEVICES, ROUNDS, SEED = 200, 30, 5
 PRIOR = Prior(0.4, 7)

@@ -16,7 +16,7 @@ from service.served import PATIENCE, Sample, connect, eventually, read_all, read
 from turnout.errors import FileProblem, TurnoutError
 from turnout.service import listeners
 from turnout.service.asgi import send_json
-from turnout.service.bounded_http import Bounds
+from turnout.service.gate import Bounds
 from turnout.service.listeners import Listener, allow_files, run_in_loop, serve_listeners, tls_context
 
 GET = b"GET / HTTP/1.1\r\nHost: here\r\n\r\n"
@@ -318,3 +318,11 @@ def test_uvloop_is_used_where_it_is_installed(monkeypatch):
     run_in_loop(main())
     assert kinds[0] == "uvloop"
     assert kinds[1].startswith("asyncio")
+
+
+@pytest.mark.parametrize("library", ["uvicorn", "httptools"])
+def test_without_the_servers_libraries_one_line_says_what_to_install(library):
+    program = f"import sys; sys.modules[{library!r}] = None; import turnout.service.listeners"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    last = done.stderr.strip().splitlines()[-1]
+    assert last.endswith(f"the coordinator needs {library}, which is not installed: pip install 'turnout[server]'")

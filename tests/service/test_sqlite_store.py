@@ -14,9 +14,10 @@ import pytest
 from service import closing
 from turnout.service import sqlite_store
 from turnout.service.backup import restore
+from turnout.service.locations import open_store
 from turnout.service.rounds import Position
 from turnout.service.sqlite_store import SqliteStore
-from turnout.service.store import Run, StoreProblem, open_store
+from turnout.service.store import Run, StoreProblem
 
 RUN, START = Run("chargers", {"wait_for": 3}, 1234.5), Position(0, 0.35, {"signal": 0.35})
 
@@ -74,7 +75,7 @@ def test_one_leads_whatever_the_file_is_called(path):
 def test_who_leads_and_is_killed_leads_no_more(path):
     begun(path).close()
     code = (
-        "import os, sys; from turnout.service.store import open_store; "
+        "import os, sys; from turnout.service.locations import open_store; "
         "assert open_store(sys.argv[1]).lead(); print('leads', flush=True); os.read(0, 1)"
     )
     command = [sys.executable, "-c", code, str(path)]
@@ -190,7 +191,8 @@ def test_a_full_store_says_so_and_keeps_what_it_has(path):
 FULL_DISK = """
 import resource, sys
 from service import closing
-from turnout.service.store import StoreProblem, open_store
+from turnout.service.locations import open_store
+from turnout.service.store import StoreProblem
 kept, failures = open_store(sys.argv[1]), 0
 most = resource.getrlimit(resource.RLIMIT_FSIZE)
 resource.setrlimit(resource.RLIMIT_FSIZE, (150_000, most[1]))
@@ -224,8 +226,8 @@ def test_a_disk_that_runs_full_loses_nothing(path):
 
 READ_ONLY = """
 import os, sys
-from turnout.service.store import StoreProblem, open_store
-from turnout.service import sqlite_store
+from turnout.service.locations import open_store
+from turnout.service.store import StoreProblem
 if os.geteuid() == 0:
     os.setgid(65534), os.setuid(65534)
 for create in (False, True):
@@ -285,7 +287,7 @@ def test_a_file_that_is_taken_away_is_noticed(path, replaced):
 def test_a_process_of_the_operator_and_the_coordinator_take_turns(path):
     kept = begun(path)
     code = (
-        "import sys; from turnout.service.store import open_store; kept = open_store(sys.argv[1])\n"
+        "import sys; from turnout.service.locations import open_store; kept = open_store(sys.argv[1])\n"
         "for number in range(40): kept.change('command line', capacity=1.0 + number)"
     )
     with subprocess.Popen([sys.executable, "-c", code, str(path)]) as child:

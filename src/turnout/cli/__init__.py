@@ -9,7 +9,9 @@ import typer
 
 from turnout.cli.attack import attack
 from turnout.cli.audit import audit
+from turnout.cli.fleet import fleet
 from turnout.cli.frontier import frontier
+from turnout.cli.join import join
 from turnout.cli.operate import app as operate
 from turnout.cli.optimum import optimum
 from turnout.cli.paper import paper
@@ -18,6 +20,7 @@ from turnout.cli.report import report
 from turnout.cli.serve import serve
 from turnout.cli.show import show
 from turnout.cli.simulate import simulate
+from turnout.cli.status import status
 from turnout.cli.sweep import sweep
 from turnout.errors import TurnoutError
 from turnout.version import __version__
@@ -41,6 +44,9 @@ app.command()(attack)
 app.command()(audit)
 app.command()(sweep)
 app.command()(serve)
+app.command()(join)
+app.command()(fleet)
+app.command()(status)
 app.add_typer(operate)
 
 

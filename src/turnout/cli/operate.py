@@ -33,7 +33,8 @@ WHO = "command line"
 
 def opened(location: str) -> Store:
     """The store of a run that exists."""
-    from turnout.service.store import StoreProblem, open_store
+    from turnout.service.locations import open_store
+    from turnout.service.store import StoreProblem
 
     store = open_store(location)
     if store.run() is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,61 +14,65 @@ from turnout.errors import MissingExtra
 
 if TYPE_CHECKING:
     from turnout.service.listeners import Bound
+    from turnout.service.serve import Place
+
+
+Store = Annotated[str, typer.Option(envvar="TURNOUT_STORE", help="Where the run is kept: a file, or postgresql://…")]
+Capacity = Annotated[float | None, typer.Option(help="What is needed in each round.", show_default="as set")]
+Missing = Annotated[
+    str | None,
+    typer.Option(
+        help="What a device that does not report counts as: absent (taking part uses something scarce), or last "
+        "(taking part saves it).",
+        show_default=False,
+    ),
+]
+HardLimit = Annotated[float | None, typer.Option(help="Never acknowledge more in a round.", show_default="none")]
+RunName = Annotated[str | None, typer.Option(help="The run's name.", show_default="from the time")]
+RoundSeconds = Annotated[float | None, typer.Option(help="From one round to the next, at least.", show_default="10")]
+Deadline = Annotated[float | None, typer.Option(help="Seconds until a round closes anyway.", show_default="3/2 of it")]
+Lease = Annotated[float | None, typer.Option(help="Seconds that work lasts unrenewed.", show_default="deadline")]
+WaitFor = Annotated[int | None, typer.Option(help="Close no round before so many have enrolled.", show_default="1")]
+Host = Annotated[str, typer.Option(help="Where to listen.")]
+Port = Annotated[int, typer.Option(help="0 takes any that is free.")]
+Certificate = Annotated[Path | None, typer.Option(help="PEM, for TLS.", show_default="no TLS")]
+Key = Annotated[Path | None, typer.Option(help="Its key, PEM.", show_default=False)]
+Names = Annotated[list[str] | None, typer.Option(help="What browsers call the page by.", show_default="the host")]
+PasswordFile = Annotated[
+    Path | None,
+    typer.Option(help="The operator's password; made if it is not there.", show_default="<store>.password"),
+]
+MostConnections = Annotated[int, typer.Option(help="Of devices, at a time.")]
+LogFormat = Annotated[str, typer.Option(help="json, human, or auto.")]
 
 
 def serve(
     settings: choices.Settings = None,
-    store: Annotated[
-        str, typer.Option(envvar="TURNOUT_STORE", help="Where the run is kept: a file, or postgresql://…")
-    ] = "turnout.db",
-    capacity: Annotated[
-        float | None, typer.Option(help="What is needed in each round.", show_default="from the settings")
-    ] = None,
-    missing: Annotated[
-        str | None,
-        typer.Option(
-            help="What a device that does not report counts as: absent (taking part uses something scarce), or last "
-            "(taking part saves it).",
-            show_default=False,
-        ),
-    ] = None,
-    hard_limit: Annotated[
-        float | None, typer.Option(help="Never acknowledge more in a round.", show_default="none")
-    ] = None,
-    run: Annotated[str | None, typer.Option(help="The run's name.", show_default="from the time")] = None,
-    mechanism: choices.MechanismChoice = None,
+    store: Store = "turnout.db",
+    capacity: Capacity = None,
+    missing: Missing = None,
+    hard_limit: HardLimit = None,
+    run: RunName = None,
+    mechanism: MechanismChoice = None,
     epsilon: choices.Epsilon = None,
-    controller: choices.ControllerChoice = None,
-    round_seconds: Annotated[
-        float | None, typer.Option(help="From one round to the next, at least.", show_default="10")
-    ] = None,
-    deadline: Annotated[
-        float | None, typer.Option(help="Seconds after which a round closes anyway.", show_default="3/2 of it")
-    ] = None,
-    lease: Annotated[
-        float | None, typer.Option(help="Seconds that work lasts unrenewed.", show_default="deadline")
-    ] = None,
-    wait_for: Annotated[
-        int | None, typer.Option(help="Close no round before so many have enrolled.", show_default="1")
-    ] = None,
+    controller: ControllerChoice = None,
+    round_seconds: RoundSeconds = None,
+    deadline: Deadline = None,
+    lease: Lease = None,
+    wait_for: WaitFor = None,
     changes: choices.Changes = None,
-    host: Annotated[str, typer.Option(help="Where devices connect.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="0 takes any that is free.")] = 8440,
-    certificate: Annotated[Path | None, typer.Option(help="PEM, for TLS.", show_default="no TLS")] = None,
-    key: Annotated[Path | None, typer.Option(help="Its key, PEM.", show_default=False)] = None,
-    operator_host: Annotated[str, typer.Option(help="Where the operator's page is.")] = "127.0.0.1",
-    operator_port: Annotated[int, typer.Option(help="0 takes any that is free.")] = 8441,
-    operator_certificate: Annotated[Path | None, typer.Option(help="PEM, for TLS.", show_default="no TLS")] = None,
-    operator_key: Annotated[Path | None, typer.Option(help="Its key, PEM.", show_default=False)] = None,
-    operator_name: Annotated[
-        list[str] | None, typer.Option(help="A name that browsers call the page by.", show_default="the host")
-    ] = None,
-    password_file: Annotated[
-        Path | None,
-        typer.Option(help="The operator's password; made if it is not there.", show_default="<store>.password"),
-    ] = None,
-    most_connections: Annotated[int, typer.Option(help="Of devices, at a time.")] = 12_000,
-    log_format: Annotated[str, typer.Option(help="json, human, or auto.")] = "auto",
+    host: Host = "127.0.0.1",
+    port: Port = 8440,
+    certificate: Certificate = None,
+    key: Key = None,
+    operator_host: Host = "127.0.0.1",
+    operator_port: Port = 8441,
+    operator_certificate: Certificate = None,
+    operator_key: Key = None,
+    operator_name: Names = None,
+    password_file: PasswordFile = None,
+    most_connections: MostConnections = 12_000,
+    log_format: LogFormat = "auto",
 ) -> None:
     """Run the coordinator: it needs so many devices in each round, and tells them one number.
 
@@ -75,42 +80,44 @@ def serve(
 
     [bold]Example:[/bold] turnout serve --capacity 5 --missing absent
     """
-    try:
-        from turnout.service.listeners import run_in_loop
-        from turnout.service.serve import Place, begin_or_continue
-        from turnout.service.serve import serve as go
-    except ImportError as problem:
-        if isinstance(problem, MissingExtra):
-            raise
-        raise MissingExtra("turnout serve", library=str(problem.name), extra="server") from None
+    _needs_extra()
     from turnout.service.logs import start_logging
-    from turnout.service.store import open_store
+    from turnout.service.serve import Place
 
-    options: dict[str, Any] = {
-        "safety.missing": missing,
-        "safety.hard_limit": hard_limit,
-        "timing.round": round_seconds,
-        "timing.deadline": deadline,
-        "timing.lease": lease,
-        "wait_for": wait_for,
-        "mechanism.kind": mechanism,
-        "mechanism.epsilon": epsilon,
-        "controller.kind": controller,
-    }
     start_logging(log_format)
-    given = _given(settings, options | {"capacity": capacity}, changes or [])
+    rules = {"safety.missing": missing, "safety.hard_limit": hard_limit, "wait_for": wait_for, "capacity": capacity}
+    rules |= {"timing.round": round_seconds, "timing.deadline": deadline, "timing.lease": lease}
+    rules |= {"mechanism.kind": mechanism, "mechanism.epsilon": epsilon, "controller.kind": controller}
+    devices = Place(host, port, certificate, key, most_connections=most_connections)
+    names = tuple(operator_name or ())
+    operator = Place(operator_host, operator_port, operator_certificate, operator_key, names, most_connections=1000)
+    _serve(store, run, _given(settings, rules, changes or []), devices, operator, password_file)
+
+
+def _needs_extra() -> None:
+    for library in ("starlette", "uvicorn", "plotly"):
+        if find_spec(library) is None:
+            raise MissingExtra("turnout serve", library=library, extra="server")
+
+
+def _serve(
+    store: str, run: str | None, given: dict[str, Any], devices: Place, operator: Place, password_file: Path | None
+) -> None:
+    from turnout.service.listeners import run_in_loop
+    from turnout.service.locations import open_store
+    from turnout.service.serve import begin_or_continue
+    from turnout.service.serve import serve as go
+
     opened = open_store(store, create="capacity" in given)
     made = begin_or_continue(opened, run, given)
-    secret = _password(store, password_file)
-    devices = Place(host, port, certificate, key, most_connections=most_connections)
-    operator = Place(operator_host, operator_port, operator_certificate, operator_key, tuple(operator_name or ()), 1000)
+    secret, checked = _password(store, password_file)
 
     def bound(listeners: Mapping[str, Bound]) -> None:
         typer.echo(f"run {made.name}, kept in {store.rpartition('@')[2]}")
         typer.echo(f"devices connect to {listeners['devices'].url}")
-        typer.echo(f"operator's page {listeners['operator'].url} (user operator, password in {secret[0]})")
+        typer.echo(f"operator's page {listeners['operator'].url} (user operator, password in {secret})")
 
-    run_in_loop(go(opened, devices, operator, secret[1], bound=bound))
+    run_in_loop(go(opened, devices, operator, checked, bound=bound))
     typer.echo("stopped: the open round stays open, start it again to go on")
 
 

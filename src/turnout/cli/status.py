@@ -30,7 +30,7 @@ class Unreachable(TurnoutError):
 
 
 def status(
-    url: Annotated[str, typer.Argument(help="The operator's listener, such as http://127.0.0.1:8401.")],
+    url: Annotated[str, typer.Argument(help="The operator's listener, such as http://127.0.0.1:8441.")],
     password_file: Annotated[Path, typer.Option(help="The file with the operator's password.", show_default=False)],
     ca: Annotated[
         Path | None, typer.Option(help="Trust the certificates in this PEM file.", show_default="the system's")
@@ -39,7 +39,7 @@ def status(
 ) -> None:
     """Show how a coordinator is. Exit code 0: healthy; 1: something is wrong just now; 2: no answer.
 
-    [bold]Example:[/bold] turnout status http://127.0.0.1:8401 --password-file operator.password
+    [bold]Example:[/bold] turnout status http://127.0.0.1:8441 --password-file operator.password
     """
     from turnout.service.metrics import troubles
     from turnout.service.password import read_password
@@ -71,7 +71,7 @@ class _Asking:
                 return None
 
         if not url.startswith(("http://", "https://")):
-            raise Unreachable(f"{url}: an address begins with http:// or https://, such as http://127.0.0.1:8401")
+            raise Unreachable(f"{url}: an address begins with http:// or https://, such as http://127.0.0.1:8441")
         self._url = url.rstrip("/")
         self._token = base64.b64encode(f"operator:{password}".encode()).decode()
         try:

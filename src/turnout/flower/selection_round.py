@@ -12,7 +12,6 @@ from flwr.app import ConfigRecord, Message, MetricRecord
 from turnout.algorithm.client import Prior
 from turnout.algorithm.mechanism import Mechanism, Public
 from turnout.algorithm.server import Controller
-from turnout.privacy.public_account import PublicAccount
 from turnout.flower.protocol import (
     ABSTAINED,
     INELIGIBLE,
@@ -24,6 +23,7 @@ from turnout.flower.protocol import (
     read_answer,
 )
 from turnout.flower.weights import ParticipationBook
+from turnout.privacy.public_account import PublicAccount
 
 _COUNTED_AS = {
     ABSTAINED: "abstained",

@@ -19,7 +19,6 @@ from turnout.algorithm.mechanisms.clamp import Clamp
 from turnout.algorithm.self_tuning import SelfTuningController
 from turnout.algorithm.server import Controller
 from turnout.errors import TurnoutError, invalid
-from turnout.privacy.public_account import PublicAccount
 from turnout.flower.capacity import AtLeast
 from turnout.flower.compatibility import check_capacity_of, check_strategy, is_weighted_average
 from turnout.flower.protocol import RECORD, mechanism_text
@@ -28,6 +27,7 @@ from turnout.flower.selection_round import Selection, Tally
 from turnout.flower.stored_updates import StoredUpdates
 from turnout.flower.volunteers import StillWaiting, VolunteersGrid, all_available
 from turnout.flower.weights import PLAIN, STORED, ParticipationBook, check_kind, effective_share
+from turnout.privacy.public_account import PublicAccount
 
 log = getLogger("flwr").log
 

@@ -155,6 +155,7 @@ class Agent:
             if self._lease is None:
                 marker = self._folder / MARKER
                 self._lease = Lease(self._work, marker, clock=self._clock, noted=self._noted, disk=self._disk)
+                self._lease.wait_until_ready()
             self._joined = self._join()
         return self._joined.welcome, self._joined.agreement
 

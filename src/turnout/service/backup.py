@@ -1,46 +1,15 @@
-"""Copies of a run: out of any store into one file, and back into any store."""
+"""Bring a run back from a copy, into any kind of store."""
 
 from __future__ import annotations
 
-import os
 import shutil
 import tempfile
 from pathlib import Path
 
-from turnout.privacy.journal import Disk
+from turnout.service.locations import open_store
 from turnout.service.sql_store import SqlStore
 from turnout.service.sqlite_store import SqliteStore
-from turnout.service.store import Run, StoreProblem, open_store
-
-
-def back_up(source: SqlStore, path: Path) -> None:
-    """Write everything, as of one moment, to a new file; it has its name only once it is complete.
-
-    Args:
-        source: any store; it may be in use.
-        path: of the copy, which is an SQLite file, whatever the source is.
-
-    Raises:
-        StoreProblem: the path is taken, or one of the two fails.
-    """
-    path = Path(path)
-    if path.exists():
-        raise StoreProblem(f"{path}: the file must be new, got one that exists: give another path")
-    part = path.with_name(path.name + ".part")
-    try:
-        _forget(part)
-        copy = SqliteStore(part, create=True)
-        try:
-            source.pour(copy)
-            copy.check()
-            copy.seal()
-        finally:
-            copy.close()
-        Disk().replace(part, path)
-    except OSError as error:
-        raise StoreProblem(f"{path}: {error.strerror}: give a path that this user may write") from error
-    finally:
-        _forget(part)
+from turnout.service.store import Run, StoreProblem
 
 
 def restore(copy: Path, location: str, who: str = "command line") -> Run:
@@ -50,7 +19,7 @@ def restore(copy: Path, location: str, who: str = "command line") -> Run:
     told of them send again what they have on file.
 
     Args:
-        copy: what `back_up` wrote.
+        copy: what `Store.backup` wrote.
         location: as for `open_store`.
         who: for the audit log.
 
@@ -87,11 +56,3 @@ def _working_copy(copy: Path, folder: Path) -> Path:
         return Path(shutil.copyfile(copy, folder / "copy"))
     except OSError as error:
         raise StoreProblem(f"{copy}: {(error.strerror or str(error)).lower()}: give what a backup wrote") from error
-
-
-def _forget(part: Path) -> None:
-    for name in (part.name, f"{part.name}-wal", f"{part.name}-shm", f"{part.name}-journal"):
-        try:
-            os.unlink(part.with_name(name))
-        except FileNotFoundError:
-            continue

@@ -10,12 +10,11 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections import Counter
-from dataclasses import dataclass, fields
 from typing import Any, Self
 
-from turnout.errors import MissingExtra, TurnoutError, invalid
-from turnout.service.limits import address_group, is_loopback
+from turnout.errors import MissingExtra, TurnoutError
+from turnout.service.gate import Bounds, Gate
+from turnout.service.joined_writes import JoinedWrites
 
 try:
     import httptools
@@ -24,11 +23,10 @@ try:
 except ImportError as error:
     raise MissingExtra("the coordinator", library=error.name or "uvicorn", extra="server") from error
 
+__all__ = ["BoundedHttp", "Bounds", "Gate", "bounded"]
+
 IDLE, HEAD, BODY, ANSWER, CLOSING = range(5)
 """What a connection is at: nothing; a request's head is coming; its body is; it is all here and unanswered; the end."""
-
-LINGER = 2.0
-"""Seconds for which a refused client is still listened to: closing at once would tear the answer from its hands."""
 
 SPARE = 64
 """Connections beyond the most that are told so; further ones are dropped without a word."""
@@ -37,45 +35,6 @@ _VERSIONS = frozenset({"1.1", "1.0"})
 
 PATIENCE = 1 << 20
 """Bytes that are thrown away of a client that keeps sending after it was refused."""
-
-
-@dataclass(frozen=True)
-class Bounds:
-    """What one listener grants its clients.
-
-    Args:
-        head_bytes: of request line and headers together.
-        headers: how many.
-        body_bytes: of the body as it is sent, chunk sizes and trailers included.
-        head_seconds: from the connection's start, or a request's first byte, to the end of its head.
-        body_seconds: from there to the end of the body.
-        idle_seconds: from an answer to the next request.
-        stall_seconds: for which an answer may find no way out.
-        most_connections: in all.
-        most_per_address: from one address (of IPv6, one /64 network); None: any number.
-        count_loopback: whether this machine's own connections count as from an address.
-
-    Example:
-        >>> Bounds(head_seconds=5).head_bytes
-        8192
-    """
-
-    head_bytes: int = 8192
-    headers: int = 50
-    body_bytes: int = 16_384
-    head_seconds: float = 10.0
-    body_seconds: float = 10.0
-    idle_seconds: float = 75.0
-    stall_seconds: float = 30.0
-    most_connections: int = 12_000
-    most_per_address: int | None = 1000
-    count_loopback: bool = False
-
-    def __post_init__(self) -> None:
-        for bound in fields(self):
-            value = getattr(self, bound.name)
-            if bound.name != "count_loopback" and value is not None and not 0 < value < math.inf:
-                raise invalid(bound.name, "above 0 and finite", value, f"the usual value is {bound.default}")
 
 
 def _refusal(status: str, code: str, sentence: str, more: str = "") -> bytes:
@@ -87,84 +46,12 @@ def _refusal(status: str, code: str, sentence: str, more: str = "") -> bytes:
 REFUSALS = {
     "malformed": _refusal("400 Bad Request", "malformed", "This is no HTTP/1.1 request."),
     "slow": _refusal("408 Request Timeout", "slow", "The request took too long to arrive."),
-    "body": _refusal("413 Content Too Large", "too_large", "The body is too large."),
-    "head": _refusal("431 Request Header Fields Too Large", "too_large", "Request line and headers are too large."),
+    "body": _refusal("413 Content Too Large", "size", "The body is too large."),
+    "head": _refusal("431 Request Header Fields Too Large", "size", "Request line and headers are too large."),
     "full": _refusal("503 Service Unavailable", "busy", "Too many connections; try again later.", "retry-after: 5\r\n"),
     "version": _refusal("505 HTTP Version Not Supported", "malformed", "Only HTTP/1.1 and HTTP/1.0 are served."),
 }
 """What a client is told, by the kind of its fault."""
-
-
-class Gate:
-    """Who is connected to a listener, and the one timer that looks after all of them.
-
-    Args:
-        bounds: of the listener.
-
-    Attributes:
-        connections: the open ones, and those that are being closed.
-        refused: how often, by kind: those of `REFUSALS`, "pipelined", "idle", "stalled".
-    """
-
-    def __init__(self, bounds: Bounds) -> None:
-        self.bounds = bounds
-        self.connections: set[BoundedHttp] = set()
-        self.refused: Counter[str] = Counter()
-        self.most_read = bounds.head_bytes + bounds.body_bytes
-        self._by_address: Counter[str] = Counter()
-        shortest = min(bounds.head_seconds, bounds.body_seconds, bounds.idle_seconds, bounds.stall_seconds, LINGER)
-        self._tick = min(1.0, shortest / 4.0)
-        self._due: float | None = None
-        self._set_clock(0.0)
-
-    def admit(self, connection: BoundedHttp, host: str | None) -> bool:
-        """Count a connection in; False if it is one too many."""
-        if self._due is None:
-            self._set_clock(connection.loop.time())
-            self._wind(connection.loop)
-        full = len(self.connections) >= self.bounds.most_connections
-        self.connections.add(connection)
-        most = self.bounds.most_per_address
-        if host is not None and most is not None and (self.bounds.count_loopback or not is_loopback(host)):
-            connection.address = address_group(host)
-            self._by_address[connection.address] += 1
-            full = full or self._by_address[connection.address] > most
-        return not full
-
-    def dismiss(self, connection: BoundedHttp) -> None:
-        """Count a connection out; once is enough."""
-        self.connections.discard(connection)
-        if connection.address is not None:
-            self._by_address[connection.address] -= 1
-            if not self._by_address[connection.address]:
-                del self._by_address[connection.address]
-            connection.address = None
-
-    def _set_clock(self, now: float) -> None:
-        """The deadlines of whatever begins before the next tick: reading one is all that a request costs."""
-        soonest = now + self._tick
-        self.head_deadline = soonest + self.bounds.head_seconds
-        self.body_deadline = soonest + self.bounds.body_seconds
-        self.idle_deadline = soonest + self.bounds.idle_seconds
-        self.stall_deadline = soonest + self.bounds.stall_seconds
-        self.linger_deadline = soonest + LINGER
-
-    def _wind(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._due = loop.time() + self._tick
-        loop.call_later(self._tick, self._sweep, loop)
-
-    def _sweep(self, loop: asyncio.AbstractEventLoop) -> None:
-        if not self.connections or self._due is None:
-            self._due = None
-            return
-        now = loop.time()
-        if now - self._due > self._tick:  # we slept, not the clients: what they sent has not been read yet
-            for connection in self.connections:
-                connection.deadline += now - self._due
-        self._set_clock(now)
-        for connection in [connection for connection in self.connections if connection.deadline <= now]:
-            connection.expire()
-        self._wind(loop)
 
 
 class BoundedHttp(HttpToolsProtocol):
@@ -185,11 +72,13 @@ class BoundedHttp(HttpToolsProtocol):
         self.address: str | None = None
         self._arriving = 0
         self._read = 0
+        self._unsent = math.inf
         self._fault = "malformed"
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """A client has connected, and TLS, if any, stands."""
         super().connection_made(transport)
+        self._answers = JoinedWrites(transport, self.loop)
         gate = self.gate
         admitted = gate.admit(self, None if self.client is None else self.client[0])
         self.deadline = gate.head_deadline
@@ -253,6 +142,7 @@ class BoundedHttp(HttpToolsProtocol):
         if parser.get_http_version() not in _VERSIONS:
             self._fail("version")
         HttpToolsProtocol.on_headers_complete(self)
+        self.cycle.transport = self._answers
         self.phase = BODY
         self.deadline = gate.body_deadline
         self.headers = []  # the request has its own; what is added from now on are trailers, which nobody gets
@@ -287,6 +177,7 @@ class BoundedHttp(HttpToolsProtocol):
     def pause_writing(self) -> None:
         """The client does not read its answer."""
         self.deadline = self.gate.stall_deadline
+        self._unsent = math.inf
         super().pause_writing()
 
     def resume_writing(self) -> None:
@@ -298,6 +189,7 @@ class BoundedHttp(HttpToolsProtocol):
 
     def shutdown(self) -> None:
         """The server stops: what is being answered is, and nothing else."""
+        self._answers.flush()
         if self.phase == CLOSING and self._fault != "pipelined":
             self.transport.close()
         else:
@@ -306,8 +198,14 @@ class BoundedHttp(HttpToolsProtocol):
             self.deadline = min(self.deadline, self.gate.linger_deadline)
 
     def expire(self) -> None:
-        """The deadline has passed."""
-        if self.phase == CLOSING or self.transport.is_closing():
+        """The deadline has passed; a client that is still taking its answer gets another."""
+        if self not in self.gate.connections:
+            return
+        unsent = self.transport.get_write_buffer_size()
+        if 0 < unsent < self._unsent:
+            self._unsent = unsent
+            self.deadline = self.gate.stall_deadline
+        elif self.phase == CLOSING or self.transport.is_closing():
             self.transport.abort()
         elif self.flow.write_paused:
             self.gate.refused["stalled"] += 1
@@ -339,6 +237,7 @@ class BoundedHttp(HttpToolsProtocol):
         if answering:
             cycle.disconnected = True
             cycle.message_event.set()
+        self._answers.flush()
         answered = cycle is not None and cycle.response_started and phase in (BODY, ANSWER)
         if not answered and fault in REFUSALS:
             self.transport.write(REFUSALS[fault])
@@ -374,7 +273,9 @@ _METHODS = (
     *("on_message_begin", "on_headers_complete", "on_message_complete", "on_response_complete"),
 )
 _ATTRIBUTES = ("parser", "cycle", "flow", "headers", "transport", "client", "server_state", "loop")
-_CYCLE_ATTRIBUTES = ("disconnected", "keep_alive", "message_event", "response_started", "response_complete")
+_CYCLE_ATTRIBUTES = (
+    *("disconnected", "keep_alive", "message_event", "response_started", "response_complete", "transport"),
+)
 
 
 def _check_uvicorn() -> None:

@@ -200,8 +200,7 @@ class _TimedSocket(io.RawIOBase):
         return self._socket.recv_into(buffer)
 
     def close(self) -> None:
-        """Close the socket."""
-        self._socket.close()
+        """Nothing yet: `http.client` closes before it has read a reply that ends the connection."""
 
     def _left(self) -> float:
         left = self.until - time.monotonic()

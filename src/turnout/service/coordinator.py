@@ -158,7 +158,7 @@ class Coordinator:
         found = await self._desk.enrol(code, nonce)
         if found is None:
             return None
-        token, device = found
+        token, device, offer = found
         rules = self.rules
         return Welcome(
             run=self.run.name,
@@ -169,7 +169,7 @@ class Coordinator:
             remember=rules.averaging.remember,
             by=rules.averaging.by,
             mechanism=rules.mechanism.settings(),
-            offer=Offer(self.position.round, self.position.offered),
+            offer=offer,
         )
 
     def report(self, slot: int, participates: bool) -> Entry:
@@ -346,7 +346,7 @@ class Coordinator:
             log.info("mode changed", mode=control.mode, before=before)
         self._news.set()
 
-    async def _enrol(self, wishes: Sequence[Enrolment]) -> list[Device | None]:
+    async def _enrol(self, wishes: Sequence[Enrolment]) -> tuple[list[Device | None], Offer]:
         async with self._books:
             found = await self.in_store(self.store.enrol, wishes, time.time())
             if self.store.shared:
@@ -354,10 +354,11 @@ class Coordinator:
             else:
                 self.roll.take(sorted((device for device in found if device), key=lambda device: device.slot))
                 self.open.recount()
+            offer = Offer(self.position.round, self.position.offered)
         self.counters["enrolments"] += sum(device is not None for device in found)
         self._news.set()
         await self._tell()
-        return found
+        return found, offer
 
     async def _tell(self) -> None:
         self.version += 1

@@ -8,7 +8,7 @@ from typing import Any
 
 from turnout.algorithm.coins import Coins
 from turnout.client.cost_files import Cost, cost_from
-from turnout.client.durable import DurableClient
+from turnout.client.durable import DurableClient, Stopped
 from turnout.client.store import Conflict, RoundLost, RoundPassed
 from turnout.errors import FileProblem, TurnoutError
 from turnout.privacy.journal import Disk
@@ -89,6 +89,16 @@ class Decider:
         except (Conflict, RoundPassed, RoundLost) as problem:
             return str(problem)
         return ""
+
+    def check_budget(self) -> None:
+        """A device that has stopped for good needs no round to know it.
+
+        Raises:
+            Stopped: all reports are spent, and it leaves.
+        """
+        status = self._opened().status()
+        if status["stopped_at"] is not None and status["after_stop"] == "leave" and not status["reports_remaining"]:
+            raise Stopped(f"all {status['limit_reports']} reports were spent by round {status['stopped_at']}")
 
     def last(self) -> int:
         """The last round on file, or the one before joining."""

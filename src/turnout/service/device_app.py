@@ -33,10 +33,10 @@ from turnout.service.store import StoreProblem
 Headers = tuple[tuple[bytes, bytes], ...]
 Refusal = tuple[int, bytes, Headers]
 
-REPORTS_A_SECOND, REPORTS_AT_ONCE = 5.0, 20.0
-"""Of one device: one a round is usual, a few more after a bad connection."""
+REPORTS_A_SECOND, REPORTS_AT_ONCE = 50.0, 200.0
+"""Of one device: one a round is usual, a few more after a bad connection; rehearsals have very short rounds."""
 
-ENROLMENTS_A_SECOND, ENROLMENTS_AT_ONCE = 100.0, 500.0
+ENROLMENTS_A_SECOND, ENROLMENTS_AT_ONCE = 1000.0, 5000.0
 """From one address, behind which there may be many devices."""
 
 WRONG_A_SECOND, WRONG_AT_ONCE = 0.5, 20.0

@@ -88,6 +88,7 @@ class DeviceRounds:
                 self._settled = True
                 if left is not None:
                     return self._report(*left)
+                self._decider.check_budget()
             offer = self._offer or self._dialogue.round(self._welcome.token, self._welcome.run)
             self._offer, round = None, offer.round
             bit = self._decider.decide(offer)

@@ -7,6 +7,7 @@ import secrets
 from collections.abc import Awaitable, Callable, Sequence
 
 from turnout.errors import invalid
+from turnout.service.protocol import Offer
 from turnout.service.roll import hashed
 from turnout.service.store import Device, Enrolment, StoreProblem
 
@@ -14,30 +15,33 @@ CODE_BYTES = 12
 """96 bits: nobody guesses one, however fast the coordinator answers."""
 
 
+Wish = tuple[Enrolment, "asyncio.Future[tuple[Device, Offer] | None]"]
+
+
 class EnrolmentDesk:
     """Takes wishes one by one and grants them in batches.
 
     Args:
-        grant: enrols many at once; None for a code that is not good.
+        grant: enrols many at once, None for a code that is not good; and the round that was open then.
     """
 
-    def __init__(self, grant: Callable[[Sequence[Enrolment]], Awaitable[list[Device | None]]]) -> None:
+    def __init__(self, grant: Callable[[Sequence[Enrolment]], Awaitable[tuple[list[Device | None], Offer]]]) -> None:
         self._grant = grant
-        self._wishes: list[tuple[Enrolment, asyncio.Future[Device | None]]] = []
+        self._wishes: list[Wish] = []
         self._bell = asyncio.Event()
 
-    async def enrol(self, code: str, nonce: str) -> tuple[str, Device] | None:
-        """A device with its new token; None if the code is not good.
+    async def enrol(self, code: str, nonce: str) -> tuple[str, Device, Offer] | None:
+        """A device with its new token and the round at which it joins; None if the code is not good.
 
         Raises:
             StoreProblem: the store failed.
         """
         token = secrets.token_urlsafe(32)
-        waiting: asyncio.Future[Device | None] = asyncio.get_running_loop().create_future()
+        waiting: asyncio.Future[tuple[Device, Offer] | None] = asyncio.get_running_loop().create_future()
         self._wishes.append((Enrolment(hashed(code), hashed(nonce), hashed(token)), waiting))
         self._bell.set()
-        device = await waiting
-        return None if device is None else (token, device)
+        granted = await waiting
+        return None if granted is None else (token, *granted)
 
     async def work(self) -> None:
         """Grant wishes until cancelled."""
@@ -51,9 +55,9 @@ class EnrolmentDesk:
             for _, waiting in self._wishes:
                 waiting.cancel()
 
-    async def _serve(self, wishes: list[tuple[Enrolment, asyncio.Future[Device | None]]]) -> None:
+    async def _serve(self, wishes: list[Wish]) -> None:
         try:
-            found = await self._grant([wish for wish, _ in wishes])
+            found, offer = await self._grant([wish for wish, _ in wishes])
         except StoreProblem as problem:
             for _, waiting in wishes:
                 if not waiting.done():
@@ -61,7 +65,7 @@ class EnrolmentDesk:
             return
         for device, (_, waiting) in zip(found, wishes, strict=True):
             if not waiting.done():
-                waiting.set_result(device)
+                waiting.set_result(None if device is None else (device, offer))
 
 
 def new_codes(count: int) -> list[str]:

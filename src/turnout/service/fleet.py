@@ -41,8 +41,8 @@ from turnout.service.protocol import (
     read_json,
 )
 
-AT_ONCE = 200
-"""Enrolments under way, at the most."""
+AT_ONCE, SLOWLY = 200, 20
+"""Enrolments under way, at the most; and once the coordinator has said that they are too many."""
 
 TICK = 0.05
 """Seconds between looks at what is due."""
@@ -113,7 +113,7 @@ class Fleet:
         self._heads = [b""] * count
         self._where = np.full(count, JOINING, np.int8)
         self._to_enrol: deque[int] = deque()
-        self._enrolling = 0
+        self._enrolling, self._at_once = 0, AT_ONCE
         self._devices: Devices | None = None
         self._rounds, self._end, self._newest = math.inf, math.inf, -1
         self._stopping = False
@@ -169,7 +169,7 @@ class Fleet:
 
     def _enrol_more(self) -> None:
         head = self._address.request("POST", ENROL)
-        while self._to_enrol and self._enrolling < AT_ONCE:
+        while self._to_enrol and self._enrolling < self._at_once:
             device = self._to_enrol.popleft()
             self._enrolling += 1
             body = json.dumps(self._enrolments[device]).encode()
@@ -193,6 +193,7 @@ class Fleet:
     def _take(self, arrival: Arrival, batch: Batch, offers: Offers) -> None:
         if arrival.status in (408, 429, 503):
             self._fault("asked to wait", batch)
+            self._at_once = SLOWLY if arrival.kind == ENROLLING else self._at_once
             self._try_again(batch, arrival.kind, arrival.retry_after)
         elif arrival.status >= 500:
             self._fault("coordinator's error", batch)

@@ -24,7 +24,7 @@ class SeenRound:
         bits: these bits.
         answered: who was told what became of its report.
         counted: who was told that it counts as reported.
-        first_answer, last_answer: seconds on the loop's clock; 0 before any.
+        first_answer, last_answer: seconds on a clock that never goes back; 0 before any.
     """
 
     round: int

@@ -7,6 +7,7 @@ import heapq
 import itertools
 import re
 import ssl
+import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -166,7 +167,7 @@ class Switchboard:
         if self._failures:
             self._failures.pop(device, None)
         self._arrived[Arrival(kind, head.status, head.retry_after, _LEASE.sub(b'"lease":0', body, 1))].append(device)
-        self.heard_until = self._loop.time()
+        self.heard_until = time.monotonic()  # the loop's own clock may be coarse
         if self._delivery is None:
             self.heard_from = self.heard_until
             self._delivery = self._loop.call_later(GATHER, self._deliver)

@@ -124,6 +124,7 @@ class Lease:
         self._closing = False
         self._retry_at = 0.0
         self._owed = self._found()  # work whose end is owed
+        self._ready = threading.Event()
         self._orders: SimpleQueue[Participation | None] = SimpleQueue()
         self._starts: SimpleQueue[Participation | None] = SimpleQueue()
         self._threads = [
@@ -144,6 +145,10 @@ class Lease:
         """The participation under which work is on; None if there is none."""
         return self._current
 
+    def wait_until_ready(self, seconds: float = 60.0) -> None:
+        """Until work that a killed agent had left on has been ended, or at least tried to be."""
+        self._ready.wait(seconds)
+
     def grant(self, participation: Participation) -> None:
         """Start work, or let it go on until the new end."""
         self._orders.put(participation)
@@ -163,6 +168,7 @@ class Lease:
     def _keep_time(self) -> None:
         if self._owed is not None:
             self._finish()
+        self._ready.set()
         while True:
             try:
                 order = self._orders.get(timeout=self._patience())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 import math
 from collections.abc import Hashable
+from itertools import islice
 
 from turnout.errors import invalid
 
@@ -71,9 +72,9 @@ class Limiter:
 
     def _forget(self, now: float) -> None:
         """Drop full buckets, a few at a time: no caller pays for the whole table."""
-        for key in list(zip(range(8), self._full_at, strict=False)):
-            if self._full_at[key[1]] <= now:
-                del self._full_at[key[1]]
+        for key in list(islice(self._full_at, 8)):
+            if self._full_at[key] <= now:
+                del self._full_at[key]
 
 
 def address_group(host: str) -> str:

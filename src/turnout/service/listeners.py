@@ -16,7 +16,8 @@ from typing import Any
 
 from turnout.errors import FileProblem, MissingExtra, TurnoutError, invalid
 from turnout.service.asgi import Application
-from turnout.service.bounded_http import Bounds, Gate, bounded
+from turnout.service.bounded_http import bounded
+from turnout.service.gate import Bounds, Gate
 from turnout.service.logs import Log
 
 try:
@@ -26,6 +27,9 @@ except ImportError as error:
 
 BACKLOG = 65_535
 """Connections that wait to be taken; the system allows fewer. A whole fleet comes back at once after an outage."""
+
+UNSENT_BYTES = 256 * 1024
+"""Of one connection that the system keeps; a client that reads nothing soon shows, and costs no more than this."""
 
 OTHER_FILES = 256
 """Open files that are no connections: the store, the program, connections that are being turned away."""
@@ -244,6 +248,7 @@ def bind_all(found: Sequence[tuple[Any, ...]]) -> list[socket.socket]:
             new = socket.socket(family, kind, protocol)
             sockets.append(new)
             new.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            new.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, UNSENT_BYTES)  # connections inherit it
             if family == socket.AF_INET6:
                 new.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
             port = address[1] or (sockets[0].getsockname()[1] if len(sockets) > 1 else 0)

@@ -39,6 +39,7 @@ _SECRET_TEXT = (
         ),
         rf"\1{WITHHELD}",
     ),
+    (re.compile(r"(?i)\b[a-z0-9]{4}(?:-[a-z0-9]{4}){4,}\b"), WITHHELD),  # an enrolment code
     # A random word: long, with capitals, small letters and digits all in it. Names of runs and classes are not.
     (re.compile(r"\b(?=[\w-]*[A-Z])(?=[\w-]*[a-z])(?=[\w-]*\d)[A-Za-z0-9_-]{20,}"), WITHHELD),
 )

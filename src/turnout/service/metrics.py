@@ -81,7 +81,9 @@ def _lines(snapshot: Mapping[str, Any], last: Mapping[str, Any]) -> Iterator[str
         yield from _metric("info", "Which run, and which turnout.", {about: 1})
     faults = {f"fault={_quoted(name)}": count for name, count in snapshot.get("faults", {}).items()}
     yield from _metric("faults_total", "What has gone wrong since the process began.", faults, "counter")
-    for name, count in snapshot.get("counters", {}).items():
+    counters = dict(snapshot.get("counters", {}))
+    yield from _metric("held", "Requests that wait for their round to close.", {"": counters.pop("held", None)})
+    for name, count in counters.items():
         clean = re.sub(r"\W", "_", name, flags=re.ASCII)
         yield from _metric(f"{clean}_total", f"How many since the process began: {name}.", {"": count}, "counter")
 

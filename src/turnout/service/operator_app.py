@@ -1,7 +1,7 @@
 """The operator's face of the coordinator: a live page, its interface for programs, metrics. A listener of its own.
 
     app = operator_app(coordinator, password_hash=hashed(password))
-    uvicorn.run(app, host="127.0.0.1", port=8401)
+    uvicorn.run(app, host="127.0.0.1", port=8441)
 
 It shows counts, never what a device decided. Call `app.end_streams()` before the server
 stops, or it waits for pages.
@@ -13,6 +13,7 @@ import asyncio
 import json
 import math
 import re
+import time
 from collections.abc import AsyncIterator, Awaitable, Iterable, Mapping
 from dataclasses import asdict
 from typing import Any, Protocol
@@ -149,7 +150,7 @@ class _View:
             Route("/api/control", self.control, methods=["POST"]),
             Route("/api/codes", self.codes, methods=["POST"]),
             Route("/api/devices/{slot}/revoke", self.revoke, methods=["POST"]),
-            Route("/metrics", self.metrics),
+            Route("/metrics", self.prometheus),
             Route("/healthz", self.health),
         ]
 
@@ -172,7 +173,7 @@ class _View:
     async def log(self, request: Request) -> Response:
         return _json({"changes": [asdict(change) for change in (await self.operated.log())[-MOST_ROUNDS:]]})
 
-    async def metrics(self, request: Request) -> Response:
+    async def prometheus(self, request: Request) -> Response:
         last = self.operated.recent(1)
         text = metrics.exposition(self.operated.snapshot(), last[-1] if last else None)
         return Response(text, headers={"content-type": metrics.CONTENT_TYPE})
@@ -224,13 +225,14 @@ class _View:
             yield "retry: 1000\n\n"
             while not stopping.done():
                 seen, event = self._event(seen)
+                sent = time.monotonic()
                 yield event
-                await asyncio.wait({stopping}, timeout=_PAUSE)
                 change = asyncio.ensure_future(self.operated.changed(version))
                 while not (await asyncio.wait({change, stopping}, timeout=_BEAT, return_when="FIRST_COMPLETED"))[0]:
                     yield ": still here\nevent: beat\ndata: 0\n\n"
                 if change.done():
                     version = change.result()
+                await asyncio.wait({stopping}, timeout=max(0.0, sent + _PAUSE - time.monotonic()))
         except TurnoutError:
             pass  # the coordinator has ended; the page will come again
         finally:
@@ -245,8 +247,9 @@ class _View:
         run, _, last = seen.rpartition("/")
         following = int(last) + 1 if re.fullmatch(r"[0-9]{1,15}", last) and run == snapshot["run"] else -1
         is_fresh = not 0 <= following <= snapshot["round"]  # another run, or this one restored from an older copy
-        missing = MOST_ROUNDS if is_fresh else min(MOST_ROUNDS, snapshot["round"] - following)
-        rounds = self.operated.recent(missing) if missing else []
+        first = 0 if is_fresh else following
+        missing = min(MOST_ROUNDS, snapshot["round"] - first)
+        rounds = [closed for closed in self.operated.recent(missing) if closed["round"] >= first] if missing else []
         news = {"snapshot": snapshot, "rounds": rounds, "fresh": is_fresh}
         now = f"{snapshot['run']}/{rounds[-1]['round']}" if rounds else "" if is_fresh else seen
         return now, f"id: {now}\ndata: {_dumped(news)}\n\n"

@@ -7,7 +7,6 @@ import base64
 import binascii
 import hashlib
 import hmac
-import ipaddress
 import json
 import math
 import secrets
@@ -15,6 +14,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from typing import Any
 
+from turnout.service.limits import address_group
 from turnout.service.password import checked_hash, matches
 
 Message = MutableMapping[str, Any]
@@ -108,7 +108,7 @@ class Guard:
         if given is None:
             await refuse(send, 401, "password", "this needs the operator's name and password", challenge)
             return False
-        address = _network(scope.get("client"))
+        address = address_group((scope.get("client") or ("",))[0])
         # The limit comes before the check, right or wrong: a guess that is not checked tells nothing.
         wait = self._wrong.wait(address)
         if wait > 0.0:
@@ -218,13 +218,3 @@ def _credentials(header: bytes) -> tuple[str, str] | None:
     except (binascii.Error, UnicodeDecodeError):
         return None
     return (user, password) if colon else None
-
-
-def _network(client: tuple[str, int] | None) -> str:
-    """Whom to count guesses of: an address, or of IPv6 its network, since one machine has many there."""
-    text = client[0] if client else ""
-    try:
-        address = ipaddress.ip_address(text)
-    except ValueError:
-        return text
-    return str(ipaddress.ip_network((address, 64), strict=False)) if address.version == 6 else text

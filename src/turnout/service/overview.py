@@ -43,15 +43,18 @@ class Overview:
         self._accounted = -math.inf
         self._rounds: deque[dict[str, Any]] = deque(maxlen=REMEMBERED)
 
-    async def follow(self) -> None:
-        """Keep the last rounds and the account up to date, until cancelled."""
+    async def load(self) -> None:
+        """Read the last rounds of the books; once, before anyone looks."""
         coordinator = self._coordinator
         first = max(0, coordinator.position.round - REMEMBERED)
         history = await coordinator.in_store(
             lambda: [as_numbers(closed) for closed in coordinator.store.history(first)]
         )
         self._rounds.extend(history)
-        version = -1
+
+    async def follow(self) -> None:
+        """Keep the last rounds and the account up to date, until cancelled."""
+        coordinator, version = self._coordinator, -1
         while not coordinator.stopping:
             self._note(coordinator.last)
             if coordinator.clock() >= self._accounted + ACCOUNT_EVERY:

@@ -7,6 +7,7 @@ import itertools
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -27,6 +28,7 @@ from turnout.service.schema import (
     selection,
 )
 from turnout.service.sql_store import SqlStore
+from turnout.service.sqlite_store import back_up
 from turnout.service.store import StoreProblem
 
 if TYPE_CHECKING:
@@ -294,6 +296,10 @@ class PostgresStore(SqlStore):
             return row == (True,)
 
         return self._patiently(attempt)
+
+    def backup(self, path: Path) -> None:
+        """A complete copy in one new SQLite file, while it runs."""
+        back_up(self, path)
 
     def close(self) -> None:
         """Let go of it, and of the lead before the next one asks for it."""

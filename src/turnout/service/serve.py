@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import json
 import math
 import re
@@ -124,10 +125,12 @@ async def serve(
     Raises:
         StoreProblem: another coordinator has the store.
     """
+    _calm_collector()
     coordinator, stop = Coordinator(store), stop or asyncio.Event()
     overview = Overview(coordinator)
     page = operator_app(overview, password_hash=password_hash, allowed_hosts=_names(operator))
     listeners = {"devices": devices.listener(DeviceApp(coordinator)), "operator": operator.listener(page)}
+    await overview.load()
     coordinator.start()
     following = asyncio.create_task(overview.follow())
     watching = asyncio.create_task(_stop_when_ended(coordinator, stop))
@@ -141,6 +144,13 @@ async def serve(
     await serve_listeners(listeners, bound=bound, stopping=stopping, stop=stop)
     with contextlib.suppress(asyncio.CancelledError):
         await watching
+
+
+def _calm_collector() -> None:
+    """Thousands of held requests are no garbage: looking through them again and again was half of a round's time."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(100_000, 20, 100)
 
 
 async def _stop_when_ended(coordinator: Coordinator, stop: asyncio.Event) -> None:

@@ -7,12 +7,11 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import TypeVar
 
 from turnout.errors import invalid
 from turnout.service import store
-from turnout.service.rounds import ClosedRound, Codes, Position
+from turnout.service.rounds import YES, ClosedRound, Codes, Position
 from turnout.service.schema import (
     COLUMNS,
     Row,
@@ -158,12 +157,17 @@ class SqlStore:
                     slots += 1
                 elif slot is not None and bytes(nonce) == wish.nonce:
                     device = changed.get(slot) or self._device(tables, slot)
-                    device = replace(device, token=wish.token, revision=revision + 1) if device.left is None else None
+                    joined = position_of(state).round  # it never had its token: its history starts now
+                    anew = replace(device, token=wish.token, joined=joined, revision=revision + 1)
+                    device = anew if device.left is None else None
                 if device:
                     changed[device.slot] = device
                     revision += 1
                 enrolled.append(device)
-            renew = "ON CONFLICT (slot) DO UPDATE SET token = excluded.token, revision = excluded.revision"
+            renew = (
+                "ON CONFLICT (slot) DO UPDATE SET token = excluded.token, joined = excluded.joined, "
+                "revision = excluded.revision"
+            )
             tables.many(insertion("devices", renew), map(device_row, changed.values()))
             used = ((row[2], row[3], code) for code, row in known.items() if row[3] in changed)
             tables.many("UPDATE codes SET nonce = ?, slot = ? WHERE code = ?", used)
@@ -204,6 +208,9 @@ class SqlStore:
     def close_round(self, closed: ClosedRound, position: Position) -> None:
         """The round goes down in the books and the next opens, at once. In mode DRAINING or STOPPED it becomes PAUSED.
 
+        But if the order to stop came while the round was being closed with someone acknowledged, the mode stays
+        STOPPED: the order is for the next round then, and must not get lost.
+
         Raises:
             StaleRound: the round is not the open one.
         """
@@ -219,8 +226,8 @@ class SqlStore:
                 "another coordinator has closed it; read the position anew"
             )
         tables.do(insertion("books"), *closed_row(closed))
-        control = control_of(self._state(tables))
-        if control.mode in (DRAINING, STOPPED):
+        control, acknowledged = control_of(self._state(tables)), bool((closed.codes == YES).any())
+        if control.mode == DRAINING or (control.mode == STOPPED and not acknowledged):
             self._set_control(tables, control, replace(control, mode=PAUSED), "coordinator")
 
     def closed(self, round: int) -> ClosedRound | None:
@@ -238,12 +245,6 @@ class SqlStore:
     def changes(self) -> list[Change]:
         """The audit log."""
         return [change_of(row) for row in self._read(lambda tables: tables.all(selection("log", "ORDER BY line")))]
-
-    def backup(self, path: Path) -> None:
-        """A complete copy in one new file, while it runs; an SQLite file, whatever this store is."""
-        from turnout.service.backup import back_up
-
-        back_up(self, path)
 
     def pour(self, target: SqlStore, note: tuple[str, str, str] | None = None) -> None:
         """Copy everything, as of one moment, into a store without a run; all of it or nothing.

@@ -219,6 +219,10 @@ class SqliteStore(SqlStore):
         if found != [("ok",)]:
             raise StoreProblem(f"{self.place}: the file is damaged ({found[0][0]}): use another copy")
 
+    def backup(self, path: Path) -> None:
+        """A complete copy in one new file, while it runs."""
+        back_up(self, path)
+
     def seal(self) -> None:
         """Make it one file that can be read from a read-only place, and let go of it."""
         self._set("journal_mode = DELETE")
@@ -230,6 +234,44 @@ class SqliteStore(SqlStore):
         if self._leading is not None:
             os.close(self._leading)
             self._leading = None
+
+
+def back_up(source: SqlStore, path: Path) -> None:
+    """Write everything, as of one moment, to a new file; it has its name only once it is complete.
+
+    Args:
+        source: any store; it may be in use.
+        path: of the copy, which is an SQLite file, whatever the source is.
+
+    Raises:
+        StoreProblem: the path is taken, or one of the two fails.
+    """
+    path = Path(path)
+    if path.exists():
+        raise StoreProblem(f"{path}: the file must be new, got one that exists: give another path")
+    part = path.with_name(path.name + ".part")
+    try:
+        _forget(part)
+        copy = SqliteStore(part, create=True)
+        try:
+            source.pour(copy)
+            copy.check()
+            copy.seal()
+        finally:
+            copy.close()
+        Disk().replace(part, path)
+    except OSError as error:
+        raise StoreProblem(f"{path}: {error.strerror}: give a path that this user may write") from error
+    finally:
+        _forget(part)
+
+
+def _forget(part: Path) -> None:
+    for name in (part.name, f"{part.name}-wal", f"{part.name}-shm", f"{part.name}-journal"):
+        try:
+            os.unlink(part.with_name(name))
+        except FileNotFoundError:
+            continue
 
 
 def _only_added_to() -> list[str]:

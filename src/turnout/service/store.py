@@ -94,8 +94,8 @@ class Enrolment:
 
     Attributes:
         code: the one-time code.
-        nonce: the device's own secret: who comes again with code and nonce gets a new token in place of the old,
-            since the first answer may have been lost; who comes with the code alone gets nothing.
+        nonce: the device's own secret: who comes again with code and nonce gets a new token in place of the old
+            and joins anew, since the first answer may have been lost; who comes with the code alone gets nothing.
         token: the token that it will have.
     """
 
@@ -176,7 +176,8 @@ class Store(Protocol):
         ...
 
     def close_round(self, closed: ClosedRound, position: Position) -> None:
-        """The round goes down in the books and the next opens, at once. In mode DRAINING or STOPPED it becomes PAUSED.
+        """The round goes down in the books and the next opens, at once. In mode DRAINING or STOPPED it becomes PAUSED;
+        STOPPED stays if the round acknowledged anyone: the order came too late for it.
 
         Raises:
             StaleRound: the round is not the open one.
@@ -206,23 +207,3 @@ class Store(Protocol):
     def close(self) -> None:
         """Let go of it."""
         ...
-
-
-def open_store(location: str, *, create: bool = False) -> Store:
-    """The store at a location: `postgresql://…`, or else the path of an SQLite file.
-
-    Args:
-        location: where.
-        create: make it if it is not there.
-
-    Raises:
-        StoreProblem: there is none, or it cannot be used.
-        MissingExtra: PostgreSQL's library is not installed.
-    """
-    if location.startswith(("postgresql://", "postgres://")):
-        from turnout.service.postgres_store import PostgresStore
-
-        return PostgresStore(location, create=create)
-    from turnout.service.sqlite_store import SqliteStore
-
-    return SqliteStore(Path(location), create=create)

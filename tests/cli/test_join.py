@@ -1,0 +1,201 @@
+"""`turnout join` as a user meets it, against a coordinator in this process."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from service.fake_coordinator import FakeCoordinator, served
+
+JOIN = """
+from turnout.cli import app, main
+from turnout.cli.join import join
+if not any(command.callback is join for command in app.registered_commands):
+    app.command()(join)
+main()
+"""
+
+
+def command(*arguments):
+    return [sys.executable, "-c", JOIN, "join", *map(str, arguments)]
+
+
+def turnout(*arguments, **options):
+    return subprocess.run(command(*arguments), capture_output=True, text=True, check=False, timeout=60, **options)
+
+
+@pytest.fixture
+def coordinator():
+    return FakeCoordinator(lease=30.0, signal=lambda round: 1e9)
+
+
+@pytest.fixture
+def url(coordinator):
+    with served(coordinator) as url:
+        yield url
+
+
+def test_joining_tells_what_was_accepted_and_a_restart_needs_no_code(tmp_path, coordinator, url):
+    home = tmp_path / "device"
+    options = ["--cost", 3.0, "--folder", home, "--rounds", 3]
+    first = turnout(url, *options, "--code", "GOOD-CODE", "--reports", 100)
+    assert first.returncode == 0, first.stderr
+    for line in (
+        f"run         run at {url}, weight 1",
+        "mechanism   clamp",
+        "one report  pure epsilon 1 per report, against anyone who sees every report",
+        "at most     total epsilon 83.54 at delta 1e-06 over 100 reports, against one that sees every report",
+        f"files       {home}",
+        "round 0 ",
+        "round 2 ",
+        "over 3 reports",
+    ):
+        assert line in first.stdout, first.stdout
+    again = turnout(url, *options)
+    assert again.returncode == 0, again.stderr
+    assert "over 100 reports" in again.stdout  # the limit is the ledger's
+    assert "over 6 reports" in again.stdout
+    assert sorted(coordinator.books) == list(range(6))
+    assert "3.0" not in first.stdout.replace("epsilon 3.0", "").replace(str(home), "")
+
+
+def test_for_machines_each_line_is_json(tmp_path, url):
+    done = turnout(url, "--cost", 3.0, "--folder", tmp_path, "--rounds", 2, "--code", "GOOD-CODE", "--json")
+    events = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [event["event"] for event in events] == ["joined", "round", "round", "ended"]
+    assert events[0]["mechanism"] == {"kind": "clamp", "epsilon": 1.0, "center": 0.5}
+    assert set(events[1]) == {"event", "round", "participates", "counted", "lease", "outcome"}
+
+
+def test_the_hard_stop_is_a_success_and_says_what_was_given_away(tmp_path, coordinator, url):
+    options = ["--cost", 3.0, "--folder", tmp_path, "--code", "GOOD-CODE", "--reports", 4]
+    for _ in range(2):
+        done = turnout(url, *options)
+        assert done.returncode == 0, done.stderr
+        assert "the budget is spent: this device has left the run; in this run total epsilon 4.000" in done.stdout
+        assert "over 4 reports, against one that sees every report" in done.stdout
+    assert coordinator.left
+    assert len(coordinator.books) == 4
+
+
+def test_costs_from_a_file_and_from_a_function(tmp_path, url):
+    (tmp_path / "cost.toml").write_text("coefficients = [1.0, 2.0]\npowers = [2, 4]\n")
+    (tmp_path / "mine.py").write_text("def cost():\n    return 3.0\n")
+    environment = os.environ | {"PYTHONPATH": str(tmp_path)}
+    home = tmp_path / "device"
+    first = turnout(url, "--cost-file", tmp_path / "cost.toml", "--folder", home, "--code", "GOOD-CODE", "--rounds", 1)
+    assert first.returncode == 0, first.stderr
+    second = turnout(url, "--cost-function", "mine:cost", "--folder", home, "--rounds", 1, env=environment)
+    assert second.returncode == 0, second.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told", "status"),
+    [
+        ([], "cost must be one of --cost, --cost-file, --cost-function, got none", 2),
+        (["--cost", 3, "--cost-file", "a.toml"], "got --cost, --cost-file", 2),
+        (["--cost", -3], "strictly convex", 2),
+        (["--cost-function", "no.such:thing"], "--cost-function must be package.module:function", 2),
+        (["--cost", 3], "code must be the one-time code", 2),
+        (["--cost", 3, "--code", "WRONG-CODE"], "no such code", 3),
+        (["--cost", 3, "--on-stop", "/no/such"], "no such program for --on-stop", 2),
+        (["--cost", 3, "--code", "GOOD-CODE", "--epsilon-per-report", 0.5], "more than the 0.5 that this device", 3),
+        (["--cost", 3, "--code", "GOOD-CODE", "--after-stop", "stay"], "after_stop must be", 2),
+    ],
+)
+def test_what_cannot_be_is_one_readable_line(tmp_path, url, arguments, told, status):
+    done = turnout(url, "--folder", tmp_path / "device", "--rounds", 1, *arguments)
+    assert done.returncode == status, done.stderr
+    assert told in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_an_uncertified_mechanism_needs_a_word(tmp_path):
+    coordinator = FakeCoordinator(mechanism={"kind": "paper-coin", "beta": 3.5})
+    with served(coordinator) as url:
+        options = ["--cost", 3, "--code", "GOOD-CODE", "--folder", tmp_path, "--rounds", 1]
+        refused = turnout(url, *options)
+        assert refused.returncode == 3
+        assert 'paper-coin has no certificate (at intent 1 a "no" cannot happen)' in refused.stderr
+        assert coordinator.reports() == []
+        taken = turnout(url, *options, "--accept-uncertified")
+        assert taken.returncode == 0, taken.stderr
+        assert "one report  no bound per report" in taken.stdout
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["ctrl-c", "sigterm"])
+def test_a_signal_ends_work_and_all_within_seconds_while_a_request_is_held(tmp_path, coordinator, url, number):
+    note, home = tmp_path / "note.txt", tmp_path / "device"
+    work = f"""sh -c 'echo on $TURNOUT_RUN $TURNOUT_ROUND >> {note}; sleep 60'"""
+    off = f"""sh -c 'echo off $TURNOUT_ROUND >> {note}'"""
+    options = ["--cost", 1e-6, "--code", "GOOD-CODE", "--folder", home, "--on-participate", work, "--on-stop", off]
+    agent = subprocess.Popen(command(url, *options), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    _until(lambda: (home / "working.json").exists() and note.exists())  # in the box of Clamp(1), yes is likely
+    coordinator.holds = True
+    assert coordinator.held.wait(10)
+    _until(lambda: (home / "working.json").exists() or not coordinator.books)
+    shown = turnout("--status", home)  # while it runs
+    assert "its agent runs" in shown.stdout, shown.stderr
+    begun = time.monotonic()
+    agent.send_signal(number)
+    stdout, stderr = agent.communicate(timeout=20)
+    assert time.monotonic() - begun < 5.0
+    assert agent.returncode == 0, stderr
+    assert "ended, work is off" in stdout
+    lines = note.read_text().splitlines()
+    assert lines[0].startswith("on run ")
+    assert lines[-1].startswith("off ")
+    assert not (home / "working.json").exists()
+    assert not (home / "process.json").exists()
+
+
+def test_killed_it_ends_its_work_at_the_next_start(tmp_path, coordinator, url):
+    note, home = tmp_path / "note.txt", tmp_path / "device"
+    options = ["--cost", 1e-6, "--code", "GOOD-CODE", "--folder", home, "--on-participate", "sleep 60"]
+    options += ["--on-stop", f"sh -c 'echo off $TURNOUT_ROUND >> {note}'"]
+    agent = subprocess.Popen(command(url, *options), stdout=subprocess.DEVNULL)
+    _until(lambda: (home / "process.json").exists())
+    coordinator.holds = True
+    assert coordinator.held.wait(10)
+    _until(lambda: (home / "process.json").exists() or not (home / "working.json").exists())
+    marked = (home / "working.json").exists()
+    left = json.loads((home / "process.json").read_text())["pid"] if marked else None
+    before = note.read_text() if note.exists() else ""
+    agent.kill()
+    agent.wait()
+    coordinator.holds = False
+    coordinator.release.set()
+    assert turnout("--status", home, "--json").returncode == 0
+    done = turnout(url, *options, "--rounds", 1)
+    assert done.returncode == 0, done.stderr
+    if marked:
+        assert note.read_text() != before
+        with pytest.raises(ProcessLookupError):
+            os.killpg(left, 0)
+
+
+def test_the_status_of_a_folder(tmp_path, url):
+    home = tmp_path / "device"
+    nothing = turnout("--status", home)
+    assert nothing.returncode == 2
+    assert "no device has joined from here" in nothing.stderr
+    turnout(url, "--cost", 3.0, "--folder", home, "--rounds", 3, "--code", "GOOD-CODE", "--reports", 10)
+    shown = turnout("--status", home)
+    assert shown.returncode == 0, shown.stderr
+    for line in ("its agent does not run", f"run         run at {url}", "work on     no", "last round  2: ",
+                 "ledger      3 reports made, 7 left, at most epsilon 1 per report"):  # fmt: skip
+        assert line in shown.stdout, shown.stdout
+    facts = json.loads(turnout("--status", home, "--json").stdout)
+    assert facts["last_round"] == 2
+    assert not {"cost", "token", "average", "signal"} & set(facts)
+
+
+def _until(true, seconds=20.0):
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end, "it did not happen in time"
+        time.sleep(0.002)

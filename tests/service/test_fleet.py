@@ -1,0 +1,473 @@
+"""A fleet against a coordinator's double that can be told to misbehave, over real sockets."""
+
+import asyncio
+import json
+import re
+from collections import defaultdict
+
+import numpy as np
+import pytest
+
+from service.served import self_signed
+from turnout import Averaging, Classical, PaperCoin, paper_population
+from turnout.algorithm.client import ClientState, client_step
+from turnout.algorithm.coins import ENROLMENT, SeededCoins, SystemCoins
+from turnout.algorithm.mechanisms.memoized import Memoized
+from turnout.client.store import missed
+from turnout.errors import TurnoutError
+from turnout.service.fleet import Fleet
+from turnout.service.fleet_connection import Address, Unreachable, allow_connections, read_head
+from turnout.service.fleet_rehearsal import Rehearsal
+from turnout.service.listeners import tls_context
+from turnout.service.protocol import Offer, ProtocolProblem, Welcome
+
+DEVICES, SEED = 24, 5
+CODES = [f"code-{number:03d}" for number in range(DEVICES)]
+COSTS = paper_population(0, DEVICES).costs
+PRIOR = (0.5, 10.0)
+
+
+def signal_of(round):
+    return 1.0 + 0.1 * (round % 7)
+
+
+class Double:
+    """Closes a round when all expected devices have reported; what it answers can be changed by `odd`.
+
+    `odd(device, round, times)` returns None, or a whole answer (status, headers, value), or "drop", for a report that
+    has arrived `times` times.
+    """
+
+    def __init__(self, mechanism=None, by="bit", remember=None, odd=None, counts=lambda device, round: True):
+        self.mechanism, self.by, self.remember = mechanism or PaperCoin(3.5), by, remember
+        self.odd, self.counts = odd or (lambda *_: None), counts
+        self.round, self.expected, self.tls = 0, DEVICES, None
+        self.codes, self.bits, self.arrivals = {}, defaultdict(dict), defaultdict(list)
+        self.enrolments, self.asked, self.refuse = [], [], lambda code, times: None
+        self.connections, self.most_at_once, self.enrolling = 0, 0, 0
+
+    async def __aenter__(self):
+        self.closed = asyncio.Condition()
+        self.writers = set()
+        self.server = await asyncio.start_server(self.serve, "127.0.0.1", 0, ssl=self.tls)
+        where = "https://localhost" if self.tls else "http://127.0.0.1"
+        self.url = f"{where}:{self.server.sockets[0].getsockname()[1]}"
+        return self
+
+    async def __aexit__(self, *error):
+        self.server.close()
+        for writer in self.writers:
+            writer.transport.abort()
+        await self.server.wait_closed()
+        await asyncio.sleep(0.02)
+
+    async def serve(self, reader, writer):
+        self.connections += 1
+        self.writers.add(writer)
+        try:
+            while head := await reader.readuntil(b"\r\n\r\n"):
+                length = re.search(rb"Content-Length: (\d+)", head)
+                body = await reader.readexactly(int(length[1]) if length else 0)
+                token = re.search(rb"Bearer ([\w-]+)", head)
+                path = head.split()[1].decode()
+                reply = await self.reply(path, token and token[1].decode(), json.loads(body or b"{}"))
+                if reply == "drop":
+                    break
+                status, headers, value = reply
+                text = value if isinstance(value, bytes) else json.dumps(value).encode()
+                lines = [f"HTTP/1.1 {status} X", f"content-length: {len(text)}", *headers, "", ""]
+                raw = "\r\n".join(lines).encode() + text
+                writer.write(raw[:30])  # an answer may come in pieces
+                await writer.drain()
+                writer.write(raw[30:])
+        except (asyncio.IncompleteReadError, asyncio.CancelledError, ConnectionError):
+            pass
+        finally:
+            self.writers.discard(writer)
+            writer.transport.abort()
+
+    async def reply(self, path, token, value):
+        if path == "/v1/enrol":
+            return await self.enrol(**value)
+        device = int(token.rpartition("-")[2])
+        if path == "/v1/round":
+            self.asked.append((device, self.round))
+            return 200, [], {"run": "double"} | self.offer()
+        return await self.report(device, **value)
+
+    async def enrol(self, code, nonce):
+        times = sum(code == known for known, _ in self.enrolments)
+        self.enrolments.append((code, nonce))
+        self.enrolling += 1
+        self.most_at_once = max(self.most_at_once, self.enrolling)
+        await asyncio.sleep(0)
+        self.enrolling -= 1
+        if refused := self.refuse(code, times):
+            return refused
+        device = CODES.index(code)
+        token = f"token-of-a-test-device-{device}"
+        first = Offer(self.round, signal_of(self.round))
+        mechanism = self.mechanism.settings()
+        return 201, [], Welcome("double", token, 1, *PRIOR, self.remember, self.by, mechanism, first).body()
+
+    def offer(self):
+        return {"round": self.round, "signal": signal_of(self.round)}
+
+    async def report(self, device, run, round, participates):
+        assert run == "double"
+        self.arrivals[device, round].append(participates)
+        if (odd := self.odd(device, round, len(self.arrivals[device, round]))) is not None:
+            return odd
+        late = round < self.round and device not in self.bits[round]
+        if round == self.round:
+            self.bits[round].setdefault(device, participates)
+        async with self.closed:
+            if len(self.bits[self.round]) >= self.expected and round == self.round:
+                self.round += 1
+                self.closed.notify_all()
+            await self.closed.wait_for(lambda: self.round > round)
+        counted = not late and self.counts(device, round)
+        outcome = "closed" if late else "accepted"
+        lease = 3.0 + device / 7  # differs between devices, as a real one does
+        return 200, [], {"round": round, "outcome": outcome, "counted": counted, "lease": lease, "next": self.offer()}
+
+
+def play(double, rounds=6, **options):
+    """The fleet's record after so many rounds."""
+
+    async def work():
+        async with double:
+            fleet = Fleet(double.url, COSTS, CODES, **({"seed": SEED} | options))
+            return await asyncio.wait_for(fleet.run(rounds), 20)
+
+    return asyncio.run(work())
+
+
+COIN, ALL = PaperCoin(3.5), Averaging()
+
+
+def by_hand(rounds, mechanism=COIN, averaging=ALL, counts=lambda device, round: True, away=()):
+    """Each device by itself, a population of one, round by round; `away` holds (device, round)."""
+    coins, found = SeededCoins(SEED), np.zeros((rounds, DEVICES), bool)
+    for device in range(DEVICES):
+        released = mechanism.enrol(COSTS[device], coins.uniform([device], 0, ENROLMENT))
+        state = ClientState(np.array([PRIOR[0] * PRIOR[1]]), np.array([PRIOR[1]]), released)
+        for round in range(rounds):
+            uniform = coins.uniform([device], round)
+            if (device, round) in away:
+                state = missed(state, 1, averaging)
+                continue
+            after, bits = client_step(COSTS[device], mechanism, state, signal_of(round), uniform, averaging=averaging)
+            found[round, device] = bits[0]
+            state = after if counts(device, round) else missed(state, 1, averaging)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "averaging"),
+    [
+        (PaperCoin(3.5), Averaging()),
+        (Classical(), Averaging(remember=5)),
+        (PaperCoin(3.5), Averaging(by="probability")),
+        (Memoized(4.0, price=10.0), Averaging()),
+    ],
+    ids=["bit", "remember", "probability", "memoized"],
+)
+def test_thirty_rounds_are_what_client_step_gives_by_hand(mechanism, averaging):
+    def counts(device, round):
+        return (device + round) % 5 > 0  # some reports are not acknowledged
+
+    double = Double(mechanism, averaging.by, averaging.remember, counts=counts)
+    record = play(double, 30)
+    expected = by_hand(30, mechanism, averaging, counts)
+    np.testing.assert_array_equal(record.bits, expected)
+    assert not np.array_equal(expected, by_hand(30, mechanism, averaging))  # the twin: every report counted
+    np.testing.assert_array_equal(record.signals, [signal_of(round) for round in range(30)])
+    for round, device in np.ndindex(30, DEVICES):
+        assert double.bits[round][device] == expected[round, device]
+        assert record.acknowledged[round, device] == (expected[round, device] and counts(device, round))
+    np.testing.assert_array_equal(record.participants, record.acknowledged.sum(axis=1))
+    assert record.requests == 31 * DEVICES
+    assert not record.faults
+    assert double.connections == DEVICES
+
+
+def test_without_a_seed_the_coins_are_the_systems(monkeypatch):
+    asked = []
+    monkeypatch.setattr(SystemCoins, "uniform", lambda self, who, *_: asked.append(len(who)) or np.zeros(len(who)))
+    record = play(Double(), 3, seed=None)
+    assert record.bits.all()  # 0 is below every probability of the paper's coin
+    assert sum(asked) == 4 * DEVICES  # once at joining, and once in each round
+
+
+def test_a_dropped_connection_sends_the_stored_bit_again(monkeypatch):
+    monkeypatch.setattr("turnout.service.fleet_switchboard.FIRST_PAUSE", 0.05)
+    dropped = [(3, 1), (3, 2), (7, 2), (11, 4)]
+    double = Double(odd=lambda device, round, times: "drop" if (device, round) in dropped and times <= 2 else None)
+    record = play(double, 6)
+    np.testing.assert_array_equal(record.bits, by_hand(6))
+    for place in dropped:
+        assert len(double.arrivals[place]) == 3
+        assert len(set(double.arrivals[place])) == 1  # verbatim
+    assert record.reconnects == 2 * len(dropped)
+    assert double.connections == DEVICES + record.reconnects
+
+
+def test_pending_sends_the_same_again_and_says_nothing():
+    pending = {"outcome": "pending", "counted": False, "lease": 0, "next": None}
+
+    def odd(device, round, times):
+        return (200, [], {"round": round} | pending) if round == 2 and times < 3 else None
+
+    double = Double(odd=odd)
+    record = play(double, 5)
+    np.testing.assert_array_equal(record.bits, by_hand(5))
+    assert record.acknowledged[2].any()
+    assert all(len(double.arrivals[device, 2]) == 3 for device in range(DEVICES))
+    assert all(len(set(double.arrivals[device, 2])) == 1 for device in range(DEVICES))
+
+
+def test_a_report_that_comes_after_the_close_is_not_counted():
+    late = {4, 9}
+
+    class Hasty(Double):
+        async def report(self, device, run, round, participates):
+            if round == 2 and device in late:  # its message is delayed until the others have closed the round
+                await asyncio.wait_for(self.others_closed(), 5)
+            self.expected = DEVICES - len(late) if self.round == 2 else DEVICES
+            return await super().report(device, run, round, participates)
+
+        async def others_closed(self):
+            async with self.closed:
+                await self.closed.wait_for(lambda: self.round > 2)
+
+    double = Hasty()
+    record = play(double, 6)
+    expected = by_hand(6, counts=lambda device, round: not (round == 2 and device in late))
+    np.testing.assert_array_equal(record.bits, expected)
+    assert not record.acknowledged[2, list(late)].any()
+    assert record.rounds[2].answered.all()
+    assert set(double.bits[2]) == set(range(DEVICES)) - late
+
+
+def test_missed_rounds_count_as_not_participating():
+    rehearsal = Rehearsal(cut=0.5, cut_first=2, cut_rounds=3)
+    twin = Rehearsal(cut=0.5, cut_first=2, cut_rounds=3)
+    twin.draw(DEVICES, SEED)
+    gone = np.flatnonzero(twin.away(2)).tolist()
+    assert len(gone) == DEVICES // 2
+
+    class Patient(Double):
+        async def report(self, device, run, round, participates):
+            self.expected = DEVICES - len(gone) if 2 <= self.round < 5 else DEVICES
+            return await super().report(device, run, round, participates)
+
+    double = Patient()
+    record = play(double, 9, rehearsal=rehearsal)
+    expected = by_hand(9, away={(device, round) for device in gone for round in (2, 3, 4)})
+    np.testing.assert_array_equal(record.bits, expected)
+    assert not record.rounds[3].decided[gone].any()
+    assert sorted(device for device, _ in double.asked) == gone
+    assert {round for _, round in double.asked} == {5}  # back at once
+    assert not np.array_equal(expected, by_hand(9))
+
+
+def test_late_devices_report_what_they_had_decided():
+    double = Double()
+    record = play(double, 3, rehearsal=Rehearsal(late=0.25, late_seconds=0.2))
+    np.testing.assert_array_equal(record.bits, by_hand(3))
+    assert record.seconds > 0.1
+
+
+def test_a_restored_coordinator_gets_what_is_on_file():
+    restored = []
+
+    class Restored(Double):
+        async def report(self, device, run, round, participates):
+            if round == 4 and not restored:  # from here on it knows rounds 0 and 1 only
+                restored.append(dict(self.bits))
+                self.round, self.bits = 2, defaultdict(dict)
+            if round > self.round:
+                return 409, [], {"error": "ahead", "message": "", "next": self.offer()}
+            return await super().report(device, run, round, participates)
+
+    double = Restored()
+    record = play(double, 7)
+    np.testing.assert_array_equal(record.bits, by_hand(7))
+    assert [double.bits[round] for round in (2, 3)] == [restored[0][round] for round in (2, 3)]
+    assert record.faults["409 ahead"] >= DEVICES
+    assert set(record.faults) == {"409 ahead"}
+
+
+def test_a_conflict_is_counted_as_not_participating_and_passed():
+    def odd(device, round, times):
+        if device == 6 and round == 2:
+            double.bits[2][6] = False
+            return 409, [], {"error": "conflict", "message": "", "next": double.offer()}
+        return None
+
+    double = Double(odd=odd)
+    record = play(double, 5)
+    assert record.faults["409 conflict"] >= 1
+    assert len(set(double.arrivals[6, 2])) == 1  # never another bit
+    expected = by_hand(5, counts=lambda device, round: (device, round) != (6, 2))
+    np.testing.assert_array_equal(record.bits[:, :6], expected[:, :6])
+    assert record.bits[4].tolist() == expected[4].tolist()
+
+
+def test_enrolment_is_paced_and_waits_as_long_as_it_is_told(monkeypatch):
+    monkeypatch.setattr("turnout.service.fleet.AT_ONCE", 5)
+    monkeypatch.setattr("turnout.service.fleet.SLOWLY", 3)
+    double = Double()
+    slow = 429, ["retry-after: 1"], {"error": "rate", "message": ""}
+    double.refuse = lambda code, times: slow if code == CODES[2] and times == 0 else None
+    record = play(double, 2)
+    assert double.most_at_once <= 5
+    assert record.faults == {"asked to wait": 1}
+    assert record.seconds > 1.0
+    assert len({nonce for code, nonce in double.enrolments if code == CODES[2]}) == 1  # the same device comes again
+    assert len({nonce for _, nonce in double.enrolments}) == DEVICES
+    assert [code for code, _ in double.enrolments][:5] == CODES[:5]
+
+
+def test_a_code_that_is_refused_leaves_the_others():
+    double = Double()
+    double.expected = DEVICES - 1
+    double.refuse = lambda code, times: (403, [], {"error": "code", "message": ""}) if code == CODES[0] else None
+    record = play(double, 3)
+    assert record.enrolled == DEVICES - 1
+    assert record.faults == {"refused": 1}
+    np.testing.assert_array_equal(record.bits[:, 1:], by_hand(3)[:, 1:])
+
+
+def test_nobody_may_enrol():
+    double = Double()
+    double.refuse = lambda code, times: (403, [], {"error": "code", "message": ""})
+    with pytest.raises(TurnoutError, match="no device may enrol"):
+        play(double)
+
+
+def test_a_revoked_device_is_out():
+    def odd(device, round, times):
+        if (device, round) == (5, 2):
+            double.expected = DEVICES - 1
+            return 401, [], {"error": "token", "message": ""}
+        return None
+
+    double = Double(odd=odd)
+    record = play(double, 4)
+    assert record.faults == {"sent away": 1}
+    assert 5 not in double.bits[3]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        (200, [], {"round": 1, "outcome": "accepted"}),
+        (200, [], {"round": 0, "outcome": "accepted", "counted": True, "lease": 0, "next": None}),
+        (200, [], b"[NaN"),
+        (500, [], {"error": "x"}),
+        (503, ["retry-after: 0"], {"error": "x"}),
+    ],
+    ids=["part", "another round", "no JSON", "500", "503"],
+)
+def test_what_is_no_answer_is_a_fault_and_the_report_goes_out_again(answer, monkeypatch):
+    monkeypatch.setattr("turnout.service.fleet.PAUSE", 0.02)
+    double = Double(odd=lambda device, round, times: answer if (device, round, times) == (3, 1, 1) else None)
+    record = play(double, 3)
+    np.testing.assert_array_equal(record.bits, by_hand(3))
+    assert sum(record.faults.values()) == 1
+    assert len(double.arrivals[3, 1]) == 2
+
+
+def test_a_silent_coordinator_is_given_up_after_a_while():
+    class Silent(Double):
+        async def report(self, device, run, round, participates):
+            if (device, round) == (3, 1) and not self.arrivals[3, 1]:
+                self.arrivals[3, 1].append(participates)
+                await asyncio.sleep(5)
+            return await super().report(device, run, round, participates)
+
+    double = Silent()
+    record = play(double, 3, patience=0.3)
+    np.testing.assert_array_equal(record.bits, by_hand(3))
+    assert record.faults["no answer"] >= 1
+    assert len(set(double.arrivals[3, 1])) == 1
+
+
+def test_it_goes_on_where_it_stopped():
+    async def work():
+        async with Double() as double:
+            fleet = Fleet(double.url, COSTS, CODES, seed=SEED)
+            await fleet.run(3)
+            return await fleet.run(4), double
+
+    record, double = asyncio.run(work())
+    np.testing.assert_array_equal(record.bits, by_hand(7))
+    assert len(record.spans) == 7
+    assert double.connections == 2 * DEVICES
+    assert len(double.enrolments) == DEVICES
+
+
+def test_stop_leaves_what_there_is_and_old_rounds_may_be_forgotten():
+    async def work():
+        async with Double() as double:
+            fleet = Fleet(
+                double.url, COSTS, CODES, seed=SEED, keep=4, progress=lambda r: len(r.spans) >= 20 and fleet.stop()
+            )
+            return await asyncio.wait_for(fleet.run(), 20)
+
+    record = asyncio.run(work())
+    assert record.interrupted
+    assert len(record.rounds) == 4
+    assert len(record.spans) >= 20
+    facts = json.loads(record.json())
+    assert facts["rounds"] == len(record.spans)
+    assert 0 <= facts["answers_p50_seconds"] <= facts["answers_p99_seconds"]
+
+
+def test_no_coordinator_there():
+    with pytest.raises(Unreachable, match="cannot be reached"):
+        asyncio.run(Fleet("http://127.0.0.1:9", COSTS, CODES).run(1))
+
+
+def test_over_tls_the_coordinator_must_be_known(tmp_path):
+    certificate, key = self_signed(tmp_path)
+    double = Double()
+    double.tls = tls_context(certificate, key)
+    record = play(double, 3, ca=certificate)
+    np.testing.assert_array_equal(record.bits, by_hand(3))
+    double = Double()
+    double.tls = tls_context(certificate, key)
+    with pytest.raises(Unreachable, match="give --ca FILE"):
+        play(double)
+
+
+def test_somebody_else_is_there():
+    double = Double()
+    double.refuse = lambda code, times: (201, [], {"hello": "world"})
+    with pytest.raises(TurnoutError, match="no coordinator"):
+        play(double)
+
+
+def test_a_head_must_be_one():
+    assert read_head(b"HTTP/1.1 200 OK\r\ncontent-length: 7\r\ndate: today") == (200, 7, None)
+    for wrong in (b"SSH-2.0", b"HTTP/1.1 200 OK", b"HTTP/1.1 200 OK\r\ncontent-length: 99999999"):
+        with pytest.raises(ProtocolProblem):
+            read_head(wrong)
+
+
+def test_arguments_are_checked(monkeypatch):
+    with pytest.raises(ValueError, match="codes must be at least one for each of 24 devices, got 3"):
+        Fleet("http://localhost", COSTS, CODES[:3])
+    for url in ("localhost:80", "ftp://x", "http://", "http://x:y"):
+        with pytest.raises(ValueError, match="URL must be"):
+            Address.of(url)
+    assert Address.of("https://example.org/fleet/").request("POST", "/v1/enrol").startswith(b"POST /fleet/v1/enrol ")
+    with pytest.raises(ValueError, match="leave some devices online"):
+        Rehearsal(cut=1.0, cut_first=1, cut_rounds=1)
+    monkeypatch.setattr("resource.getrlimit", lambda _: (256, 1024))
+    with pytest.raises(ValueError, match="devices must be at most 960 in one process here, got 10000"):
+        allow_connections(10_000)
+    with pytest.raises(ValueError, match="keep"):
+        Fleet("http://localhost", COSTS, CODES, keep=1)

@@ -12,11 +12,13 @@ import pytest
 from service.fake_coordinator import FakeCoordinator, served
 
 JOIN = """
-from turnout.cli import app, main
+import typer
+from turnout import cli
 from turnout.cli.join import join
-if not any(command.callback is join for command in app.registered_commands):
-    app.command()(join)
-main()
+cli.app = typer.Typer(pretty_exceptions_enable=False)
+cli.app.callback()(lambda: None)
+cli.app.command()(join)
+cli.main()
 """
 
 

@@ -37,6 +37,12 @@ Host = Annotated[str, typer.Option(help="Where to listen.")]
 Port = Annotated[int, typer.Option(help="0 takes any that is free.")]
 Certificate = Annotated[Path | None, typer.Option(help="PEM, for TLS.", show_default="no TLS")]
 Key = Annotated[Path | None, typer.Option(help="Its key, PEM.", show_default=False)]
+MechanismChoice = Annotated[
+    str | None, typer.Option(help="What devices are proposed.", show_default="clamp, epsilon 1 per report")
+]
+ControllerChoice = Annotated[
+    str | None, typer.Option(help="self-tuning, or integral (the paper's).", show_default="self-tuning")
+]
 Names = Annotated[list[str] | None, typer.Option(help="What browsers call the page by.", show_default="the host")]
 PasswordFile = Annotated[
     Path | None,

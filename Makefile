@@ -26,8 +26,8 @@ paper: $(READY) ## Reproduce the paper: figures, results.json and report.html in
 test: $(READY) ## Run all tests
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 
-test-deployment: $(READY) ## Run the tests that take minutes: real SuperLinks, long Ray runs, the benchmark
-	$(BIN)/python -m pytest -m deployment tests/flower tests/benchmarks
+test-deployment: $(READY) ## Run the tests that take minutes: real SuperLinks, long Ray runs, fleets and faults, the benchmark
+	$(BIN)/python -m pytest -m deployment tests/flower tests/service tests/benchmarks
 
 check: $(READY) ## Lint, types, layers, docs and the paper map, without running tests
 	$(BIN)/ruff check .

@@ -12,7 +12,7 @@ Every message names the thing, what is allowed, what came, and the remedy.
     ├── ReporterProblem   a reporter under audit fails (turnout.privacy.audit_reporters)
     ├── Impossible        a wish that nothing can grant (turnout.plan)
     ├── ShardLost, ClusterTrouble                     a cluster (turnout.simulation.engines.ray_cluster)
-    ├── StoreProblem, StaleRound                      a coordinator's store (turnout.service.store)
+    ├── StoreProblem, StaleRound                      a coordinator's store (turnout.service.stores.store)
     ├── ProtocolProblem, Unreachable                  a device and its coordinator (turnout.service)
     └── Refused, StillWaiting                         a Flower client or server (turnout.flower)
     Interrupted, AuditInterrupted     Ctrl-C (a KeyboardInterrupt that carries what was done so far)

@@ -135,11 +135,10 @@ def test_a_signal_ends_work_and_all_within_seconds_while_a_request_is_held(tmp_p
     work = f"""sh -c 'echo on $TURNOUT_RUN $TURNOUT_ROUND >> {note}; sleep 60'"""
     off = f"""sh -c 'echo off $TURNOUT_ROUND >> {note}'"""
     options = ["--cost", 1e-6, "--code", "GOOD-CODE", "--folder", home, "--on-participate", work, "--on-stop", off]
+    coordinator.holds_after_yes = True
     agent = subprocess.Popen(command(url, *options), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    _until(lambda: (home / "working.json").exists() and note.exists())  # in the box of Clamp(1), yes is likely
-    coordinator.holds = True
-    assert coordinator.held.wait(10)
-    _until(lambda: (home / "working.json").exists() or not coordinator.books)
+    assert coordinator.held.wait(20)
+    _until(lambda: note.exists() and note.read_text().splitlines()[-1].startswith("on run "))
     shown = turnout("--status", home)  # while it runs
     assert "its agent runs" in shown.stdout, shown.stderr
     begun = time.monotonic()
@@ -149,8 +148,8 @@ def test_a_signal_ends_work_and_all_within_seconds_while_a_request_is_held(tmp_p
     assert agent.returncode == 0, stderr
     assert "ended, work is off" in stdout
     lines = note.read_text().splitlines()
-    assert lines[0].startswith("on run ")
-    assert lines[-1].startswith("off ")
+    working = coordinator.open - 1
+    assert lines[-2:] == [f"on run {working}", f"off {working}"]
     assert not (home / "working.json").exists()
     assert not (home / "process.json").exists()
 
@@ -159,25 +158,31 @@ def test_killed_it_ends_its_work_at_the_next_start(tmp_path, coordinator, url):
     note, home = tmp_path / "note.txt", tmp_path / "device"
     options = ["--cost", 1e-6, "--code", "GOOD-CODE", "--folder", home, "--on-participate", "sleep 60"]
     options += ["--on-stop", f"sh -c 'echo off $TURNOUT_ROUND >> {note}'"]
+    coordinator.holds_after_yes = True
     agent = subprocess.Popen(command(url, *options), stdout=subprocess.DEVNULL)
+    assert coordinator.held.wait(20)
     _until(lambda: (home / "process.json").exists())
-    coordinator.holds = True
-    assert coordinator.held.wait(10)
-    _until(lambda: (home / "process.json").exists() or not (home / "working.json").exists())
-    marked = (home / "working.json").exists()
-    left = json.loads((home / "process.json").read_text())["pid"] if marked else None
-    before = note.read_text() if note.exists() else ""
+    working, left = coordinator.open - 1, json.loads((home / "process.json").read_text())["pid"]
     agent.kill()
     agent.wait()
-    coordinator.holds = False
+    assert _runs(left)
+    shown = turnout("--status", home)
+    assert f"work on     yes, for round {working}" in shown.stdout
+    assert "its agent does not run" in shown.stdout
+    coordinator.holds_after_yes = False
     coordinator.release.set()
-    assert turnout("--status", home, "--json").returncode == 0
     done = turnout(url, *options, "--rounds", 1)
     assert done.returncode == 0, done.stderr
-    if marked:
-        assert note.read_text() != before
-        with pytest.raises(ProcessLookupError):
-            os.killpg(left, 0)
+    assert note.read_text().splitlines()[0] == f"off {working}"
+    assert not _runs(left)
+
+
+def _runs(pid):
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
 
 
 def test_the_status_of_a_folder(tmp_path, url):

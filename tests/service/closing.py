@@ -13,9 +13,9 @@ import time
 
 import numpy as np
 
-from turnout.service.locations import open_store
 from turnout.service.rounds import ClosedRound, Position
-from turnout.service.store import Store
+from turnout.service.stores.locations import open_store
+from turnout.service.stores.store import Store
 
 DEVICES = 1000
 

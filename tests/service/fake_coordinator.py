@@ -19,6 +19,7 @@ class FakeCoordinator:
         books: {round: (bit, counted)}, the coordinator's truth.
         received: every request as (method, path, body, token).
         welcome: fields of the welcome that differ from the usual.
+        holds, holds_after_yes: keep reports waiting for `release`, always or once work is on.
         scripted: answers (status, body) or functions of the request, used up before it thinks for itself.
     """
 
@@ -28,7 +29,7 @@ class FakeCoordinator:
         self.nonces, self.left, self.headers = [], False, []
         self.lock = threading.RLock()
         self.held, self.release = threading.Event(), threading.Event()
-        self.holds = False
+        self.holds = self.holds_after_yes = False
 
     def offer(self):
         return {"round": self.open, "signal": self.signal(self.open)}
@@ -41,7 +42,8 @@ class FakeCoordinator:
                 answer = answer(method, path, body) if callable(answer) else answer
                 if answer is not None:
                     return answer
-        if path == "/v1/report" and self.holds:
+        after_yes = self.holds_after_yes and self.books.get(self.open - 1) == (True, True)
+        if path == "/v1/report" and (self.holds or after_yes):
             self.held.set()
             self.release.wait(30)
         with self.lock:

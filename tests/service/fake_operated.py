@@ -9,9 +9,9 @@ import time
 
 import uvicorn
 
-from turnout.service.operator_app import operator_app
-from turnout.service.password import hashed
-from turnout.service.store import Change
+from turnout.service.operator.app import operator_app
+from turnout.service.operator.password import hashed
+from turnout.service.stores.store import Change
 
 PASSWORD = "correct horse battery staple"
 PASSWORD_HASH = hashed(PASSWORD)

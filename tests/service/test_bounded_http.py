@@ -20,10 +20,10 @@ from service.served import (
     talk,
 )
 from turnout.errors import TurnoutError
-from turnout.service import bounded_http
-from turnout.service.asgi import send_json
-from turnout.service.bounded_http import bounded
-from turnout.service.gate import Bounds
+from turnout.service.listening import bounded_http
+from turnout.service.listening.asgi import send_json
+from turnout.service.listening.bounded_http import bounded
+from turnout.service.listening.gate import Bounds
 
 GET = b"GET / HTTP/1.1\r\nHost: here\r\n\r\n"
 QUICK = Bounds(head_seconds=0.3, body_seconds=0.3)

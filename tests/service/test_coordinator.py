@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 from service.running import begun, codes_for, running, send, usual_rules
-from turnout.service.coordinator import Coordinator
-from turnout.service.export import export
-from turnout.service.locations import open_store
+from turnout.service.coordinator.coordinator import Coordinator
+from turnout.service.coordinator.export import export
 from turnout.service.rules import Safety, Timing
-from turnout.service.store import Store, StoreProblem
+from turnout.service.stores.locations import open_store
+from turnout.service.stores.store import Store, StoreProblem
 
 NONCE = "a nonce of the device's own"
 

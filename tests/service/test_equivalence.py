@@ -12,9 +12,9 @@ from service.running import begun, codes_for, running, usual_rules
 from turnout import Averaging, IntegralController, PaperCoin, Prior, SelfTuningController, paper_population, simulate
 from turnout.algorithm.mechanisms.clamp import Clamp
 from turnout.algorithm.mechanisms.tracking_clamp import TrackingClamp
-from turnout.service.export import export
-from turnout.service.fleet import Fleet
-from turnout.service.locations import open_store
+from turnout.service.coordinator.export import export
+from turnout.service.fleet.fleet import Fleet
+from turnout.service.stores.locations import open_store
 
 DEVICES, ROUNDS, SEED = 200, 30, 5
 PRIOR = Prior(0.4, 7)

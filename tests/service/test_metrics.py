@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from service.fake_operated import FakeOperated
-from turnout.service.metrics import exposition, troubles
+from turnout.service.operator.metrics import exposition, troubles
 
 SAMPLE = re.compile(r'([a-z_][a-z0-9_]*)(?:\{((?:[a-z_]+="(?:[^"\\\n]|\\["\\n])*",?)+)\})? (NaN|[+-]Inf|-?[0-9.e+-]+)')
 
@@ -103,7 +103,7 @@ def test_no_trouble(changes):
 
 def test_metrics_and_status_need_no_server_libraries():
     code = (
-        "import sys, turnout.service.metrics, turnout.service.password, turnout.cli.status; "
+        "import sys, turnout.service.operator.metrics, turnout.service.operator.password, turnout.cli.status; "
         "sys.exit(any(name in sys.modules for name in ('starlette', 'uvicorn', 'plotly', 'scipy', 'numba')))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -12,10 +12,10 @@ import pytest
 
 from service.fake_operated import DEVICES, PASSWORD, FakeOperated, served
 from turnout.errors import FileProblem
-from turnout.service import operator_app as module
+from turnout.service.operator import app as module
 from turnout.service import password as passwords
-from turnout.service.operator_guard import WrongGuesses
-from turnout.service.store import StoreProblem
+from turnout.service.operator.guard import WrongGuesses
+from turnout.service.stores.store import StoreProblem
 
 
 class Reply:
@@ -128,7 +128,7 @@ def test_the_addresses_that_are_remembered_are_bounded():
 
 def test_the_right_password_is_hashed_once(server, monkeypatch):
     calls = itertools.count()
-    monkeypatch.setattr("turnout.service.operator_guard.matches", lambda *given: next(calls) >= 0)
+    monkeypatch.setattr("turnout.service.operator.guard.matches", lambda *given: next(calls) >= 0)
     for _ in range(5):
         assert ask(server, "/api/snapshot").status == 200
     assert next(calls) == 1

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from turnout.problem.costs import Costs
-    from turnout.service.fleet import Fleet
-    from turnout.service.fleet_record import FleetRecord
-    from turnout.service.fleet_rehearsal import Rehearsal
+    from turnout.service.fleet.fleet import Fleet
+    from turnout.service.fleet.record import FleetRecord
+    from turnout.service.fleet.rehearsal import Rehearsal
 
 KEPT = 256
 """Rounds whose bits stay in memory."""
@@ -61,7 +61,7 @@ def fleet(
 
     [bold]Example:[/bold] turnout fleet http://127.0.0.1:8000 --codes codes.txt --cut 0.95:100:100
     """
-    from turnout.service.fleet import Fleet
+    from turnout.service.fleet.fleet import Fleet
 
     if rounds is not None and rounds < 1:
         raise invalid("--rounds", "1 or more", rounds, "leave it out to go on until Ctrl-C")
@@ -104,7 +104,7 @@ def _costs(count: int, all_there_are: bool, population: str | None, seed: int | 
 
 
 def _rehearsal(late: str | None, cut: str | None) -> Rehearsal:
-    from turnout.service.fleet_rehearsal import Rehearsal
+    from turnout.service.fleet.rehearsal import Rehearsal
 
     given: dict[str, Any] = {}
     try:

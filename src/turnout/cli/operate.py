@@ -13,7 +13,7 @@ import typer
 from turnout.cli import choices
 
 if TYPE_CHECKING:
-    from turnout.service.store import Store
+    from turnout.service.stores.store import Store
 
 app = typer.Typer(
     name="operate",
@@ -33,8 +33,8 @@ WHO = "command line"
 
 def opened(location: str) -> Store:
     """The store of a run that exists."""
-    from turnout.service.locations import open_store
-    from turnout.service.store import StoreProblem
+    from turnout.service.stores.locations import open_store
+    from turnout.service.stores.store import StoreProblem
 
     store = open_store(location)
     if store.run() is None:
@@ -50,8 +50,8 @@ def codes(
     hours: Annotated[float | None, typer.Option(help="They expire after so long.", show_default="never")] = None,
 ) -> None:
     """Make one-time enrolment codes, one a line. Only their hashes are kept: this is the one time you see them."""
-    from turnout.service.enrolment_desk import check_codes, new_codes
-    from turnout.service.roll import hashed
+    from turnout.service.coordinator.enrolment_desk import check_codes, new_codes
+    from turnout.service.coordinator.roll import hashed
 
     check_codes(count, weight, hours)
     made = new_codes(count)
@@ -140,7 +140,7 @@ def export(
     store: Location = "turnout.db",
 ) -> None:
     """Write the run as a trajectory, the same as a simulation's."""
-    from turnout.service.export import export as make
+    from turnout.service.coordinator.export import export as make
     from turnout.simulation.output import check_writable
 
     check_writable(output)
@@ -165,7 +165,7 @@ def restore(
     store: Location = "turnout.db",
 ) -> None:
     """Make a new store from a backup; an existing one is never overwritten. Devices resend what it has forgotten."""
-    from turnout.service.backup import restore as make
+    from turnout.service.stores.backup import restore as make
 
     make(copy, store)
     typer.echo(f"{store.split('@')[-1]}: restored; start it with `turnout serve`")

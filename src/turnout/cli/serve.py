@@ -13,8 +13,8 @@ from turnout.cli import choices
 from turnout.errors import MissingExtra
 
 if TYPE_CHECKING:
-    from turnout.service.listeners import Bound
-    from turnout.service.serve import Place
+    from turnout.service.coordinator.serve import Place
+    from turnout.service.listening.listeners import Bound
 
 
 Store = Annotated[str, typer.Option(envvar="TURNOUT_STORE", help="Where the run is kept: a file, or postgresql://…")]
@@ -87,8 +87,8 @@ def serve(
     [bold]Example:[/bold] turnout serve --capacity 5 --missing absent
     """
     _needs_extra()
+    from turnout.service.coordinator.serve import Place
     from turnout.service.logs import start_logging
-    from turnout.service.serve import Place
 
     start_logging(log_format)
     rules = {"safety.missing": missing, "safety.hard_limit": hard_limit, "wait_for": wait_for, "capacity": capacity}
@@ -109,10 +109,10 @@ def _needs_extra() -> None:
 def _serve(
     store: str, run: str | None, given: dict[str, Any], devices: Place, operator: Place, password_file: Path | None
 ) -> None:
-    from turnout.service.listeners import run_in_loop
-    from turnout.service.locations import open_store
-    from turnout.service.serve import begin_or_continue
-    from turnout.service.serve import serve as go
+    from turnout.service.coordinator.serve import begin_or_continue
+    from turnout.service.coordinator.serve import serve as go
+    from turnout.service.listening.listeners import run_in_loop
+    from turnout.service.stores.locations import open_store
 
     opened = open_store(store, create="capacity" in given)
     made = begin_or_continue(opened, run, given)
@@ -141,7 +141,7 @@ def _given(settings: Path | None, options: dict[str, Any], changes: list[str]) -
 
 def _password(store: str, path: Path | None) -> tuple[Path, str]:
     """The password's file, made if it is not there, and the hash to check against."""
-    from turnout.service.password import new_password_file, password_hash
+    from turnout.service.operator.password import new_password_file, password_hash
 
     if path is None:
         path = Path("turnout.password" if "://" in store else f"{store}.password")

@@ -41,8 +41,8 @@ def status(
 
     [bold]Example:[/bold] turnout status http://127.0.0.1:8441 --password-file operator.password
     """
-    from turnout.service.metrics import troubles
-    from turnout.service.password import read_password
+    from turnout.service.operator.metrics import troubles
+    from turnout.service.operator.password import read_password
 
     ask = _Asking(url, read_password(password_file), ca)
     snapshot = ask.object("/api/snapshot")

@@ -11,7 +11,7 @@ from turnout.algorithm.mechanism import Mechanism
 from turnout.algorithm.mechanisms import mechanism_from_settings
 from turnout.client.store import missed
 from turnout.problem.costs import Costs
-from turnout.service.fleet_record import Bits, FleetRecord
+from turnout.service.fleet.record import Bits, FleetRecord
 from turnout.service.protocol import Offer, ProtocolProblem, Welcome
 from turnout.settings import Table
 

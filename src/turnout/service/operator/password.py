@@ -69,7 +69,7 @@ def checked_hash(stored: str) -> str:
         ValueError: it is none; the message does not repeat it.
     """
     if not _HASH.fullmatch(stored):
-        remedy = "make one with turnout.service.password.hashed"
+        remedy = "make one with turnout.service.operator.password.hashed"
         raise invalid("password hash", "of the form scrypt$n$r$p$salt$hash", "another text", remedy)
     return stored
 

@@ -14,11 +14,11 @@ from typing import Any
 from turnout.errors import invalid
 from turnout.privacy.accounting import shown
 from turnout.privacy.public_account import PublicAccount
-from turnout.service.coordinator import Coordinator
-from turnout.service.enrolment_desk import check_codes, new_codes
-from turnout.service.roll import hashed
+from turnout.service.coordinator.coordinator import Coordinator
+from turnout.service.coordinator.enrolment_desk import check_codes, new_codes
+from turnout.service.coordinator.roll import hashed
 from turnout.service.rounds import ClosedRound
-from turnout.service.store import MODES, Change
+from turnout.service.stores.store import MODES, Change
 from turnout.version import __version__
 
 REMEMBERED = 1000

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from turnout.service.rounds import ClosedRound, Position, pack_codes, unpack_codes
-from turnout.service.store import Change, Control, Device, Run, StoreProblem
+from turnout.service.stores.store import Change, Control, Device, Run, StoreProblem
 
 Row = tuple[Any, ...]
 

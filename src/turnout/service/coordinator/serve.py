@@ -15,16 +15,16 @@ from pathlib import Path
 from typing import Any
 
 from turnout.errors import invalid
-from turnout.service.bounded_http import Bounds
-from turnout.service.coordinator import Coordinator
-from turnout.service.device_app import DeviceApp
-from turnout.service.listeners import Bound, Listener, serve_listeners
-from turnout.service.operator_app import operator_app
-from turnout.service.overview import Overview
+from turnout.service.coordinator.coordinator import Coordinator
+from turnout.service.coordinator.device_app import DeviceApp
+from turnout.service.coordinator.overview import Overview
+from turnout.service.listening.bounded_http import Bounds
+from turnout.service.listening.listeners import Bound, Listener, serve_listeners
+from turnout.service.operator.app import operator_app
 from turnout.service.protocol import check_run_name
 from turnout.service.rounds import first_position
 from turnout.service.rules import rules_from_settings
-from turnout.service.store import Run, Store
+from turnout.service.stores.store import Run, Store
 from turnout.settings import Table
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from turnout.service.sqlite_store import SqliteStore
-from turnout.service.store import Store
+from turnout.service.stores.sqlite_store import SqliteStore
+from turnout.service.stores.store import Store
 
 
 def open_store(location: str, *, create: bool = False) -> Store:
@@ -20,7 +20,7 @@ def open_store(location: str, *, create: bool = False) -> Store:
         MissingExtra: PostgreSQL's library is not installed.
     """
     if location.startswith(("postgresql://", "postgres://")):
-        from turnout.service.postgres_store import PostgresStore
+        from turnout.service.stores.postgres_store import PostgresStore
 
         return PostgresStore(location, create=create)
     return SqliteStore(Path(location), create=create)

@@ -12,10 +12,10 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from turnout.service.asgi import NO_STORE, Receive, Scope, Send, read_body, send_json
-from turnout.service.coordinator import Answered, Coordinator
-from turnout.service.limits import Limiter, address_group
-from turnout.service.open_round import Entry
+from turnout.service.coordinator.coordinator import Answered, Coordinator
+from turnout.service.coordinator.open_round import Entry
+from turnout.service.listening.asgi import NO_STORE, Receive, Scope, Send, read_body, send_json
+from turnout.service.listening.limits import Limiter, address_group
 from turnout.service.protocol import (
     ENROL,
     LARGEST_BODY,
@@ -28,7 +28,7 @@ from turnout.service.protocol import (
     read_json,
 )
 from turnout.service.rounds import MISSING, NO, REFUSED, YES
-from turnout.service.store import StoreProblem
+from turnout.service.stores.store import StoreProblem
 
 Headers = tuple[tuple[bytes, bytes], ...]
 Refusal = tuple[int, bytes, Headers]

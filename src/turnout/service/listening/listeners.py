@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from turnout.errors import FileProblem, MissingExtra, TurnoutError, invalid
-from turnout.service.asgi import Application
-from turnout.service.bounded_http import bounded
-from turnout.service.gate import Bounds, Gate
+from turnout.service.listening.asgi import Application
+from turnout.service.listening.bounded_http import bounded
+from turnout.service.listening.gate import Bounds, Gate
 from turnout.service.logs import Log
 
 try:

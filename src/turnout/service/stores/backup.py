@@ -6,10 +6,10 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from turnout.service.locations import open_store
-from turnout.service.sql_store import SqlStore
-from turnout.service.sqlite_store import SqliteStore
-from turnout.service.store import Run, StoreProblem
+from turnout.service.stores.locations import open_store
+from turnout.service.stores.sql_store import SqlStore
+from turnout.service.stores.sqlite_store import SqliteStore
+from turnout.service.stores.store import Run, StoreProblem
 
 
 def restore(copy: Path, location: str, who: str = "command line") -> Run:

@@ -12,8 +12,8 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from turnout.service.fleet_connection import Address, Connection, Head, Unreachable
-from turnout.service.fleet_record import FleetRecord
+from turnout.service.fleet.connection import Address, Connection, Head, Unreachable
+from turnout.service.fleet.record import FleetRecord
 from turnout.service.protocol import ProtocolProblem
 
 AT_ONCE = 200

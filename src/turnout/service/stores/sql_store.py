@@ -10,9 +10,9 @@ from functools import partial
 from typing import TypeVar
 
 from turnout.errors import invalid
-from turnout.service import store
 from turnout.service.rounds import YES, ClosedRound, Codes, Position
-from turnout.service.schema import (
+from turnout.service.stores import store
+from turnout.service.stores.schema import (
     COLUMNS,
     Row,
     Tables,
@@ -29,7 +29,7 @@ from turnout.service.schema import (
     run_row,
     selection,
 )
-from turnout.service.store import (
+from turnout.service.stores.store import (
     DRAINING,
     MODES,
     PAUSED,
@@ -53,7 +53,7 @@ T = TypeVar("T")
 
 
 class SqlStore:
-    """The methods of `turnout.service.store.Store` that need no more than a transaction.
+    """The methods of `turnout.service.stores.store.Store` that need no more than a transaction.
 
     Attributes:
         place: where it is, for messages; without a password.

@@ -14,8 +14,8 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from typing import Any
 
-from turnout.service.limits import address_group
-from turnout.service.password import checked_hash, matches
+from turnout.service.listening.limits import address_group
+from turnout.service.operator.password import checked_hash, matches
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -58,7 +58,7 @@ class Guard:
 
     Args:
         app: what is guarded.
-        password_hash: as `turnout.service.password.hashed` gives it.
+        password_hash: as `turnout.service.operator.password.hashed` gives it.
         allowed_hosts: the names by which browsers may call the listener, "*" for any: another name is
             a foreign page whose name was pointed at us (DNS rebinding).
         clock: seconds, for the limits.

@@ -7,9 +7,9 @@ import secrets
 from collections.abc import Awaitable, Callable, Sequence
 
 from turnout.errors import invalid
+from turnout.service.coordinator.roll import hashed
 from turnout.service.protocol import Offer
-from turnout.service.roll import hashed
-from turnout.service.store import Device, Enrolment, StoreProblem
+from turnout.service.stores.store import Device, Enrolment, StoreProblem
 
 CODE_BYTES = 12
 """96 bits: nobody guesses one, however fast the coordinator answers."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields
 from typing import Protocol
 
 from turnout.errors import invalid
-from turnout.service.limits import address_group, is_loopback
+from turnout.service.listening.limits import address_group, is_loopback
 
 LINGER = 2.0
 """Seconds for which a refused client is still listened to: closing at once would tear the answer from its hands."""

@@ -16,14 +16,15 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from turnout.service.enrolment_desk import EnrolmentDesk
+from turnout.service.coordinator.enrolment_desk import EnrolmentDesk
+from turnout.service.coordinator.open_round import Entry, OpenRound
+from turnout.service.coordinator.roll import Roll, hashed
+from turnout.service.coordinator.waiting_room import WaitingRoom
 from turnout.service.logs import Log
-from turnout.service.open_round import Entry, OpenRound
 from turnout.service.protocol import Offer, Welcome
-from turnout.service.roll import Roll, hashed
 from turnout.service.rounds import MISSING, REFUSED, ClosedRound, Position, close
 from turnout.service.rules import Rules, rules_from_settings
-from turnout.service.store import (
+from turnout.service.stores.store import (
     PAUSED,
     RUNNING,
     STOPPED,
@@ -35,7 +36,6 @@ from turnout.service.store import (
     Store,
     StoreProblem,
 )
-from turnout.service.waiting_room import WaitingRoom
 from turnout.settings import Table
 
 POLL = 0.5

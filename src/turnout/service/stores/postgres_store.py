@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from turnout.errors import MissingExtra
-from turnout.service import store
-from turnout.service.postgres_address import SCHEMA_NAME, Address
 from turnout.service.rounds import MISSING, ClosedRound, Codes, Position
-from turnout.service.schema import (
+from turnout.service.stores import store
+from turnout.service.stores.postgres_address import SCHEMA_NAME, Address
+from turnout.service.stores.schema import (
     ADDED_TO,
     POSTGRES_TYPES,
     Row,
@@ -27,9 +27,9 @@ from turnout.service.schema import (
     migrate,
     selection,
 )
-from turnout.service.sql_store import SqlStore
-from turnout.service.sqlite_store import back_up
-from turnout.service.store import StoreProblem
+from turnout.service.stores.sql_store import SqlStore
+from turnout.service.stores.sqlite_store import back_up
+from turnout.service.stores.store import StoreProblem
 
 if TYPE_CHECKING:
     import psycopg
@@ -104,7 +104,7 @@ class _Lost(Exception):
 
 
 class PostgresStore(SqlStore):
-    """A `turnout.service.store.Store` that several coordinators share; the connection is made anew when it breaks.
+    """A `Store` that several coordinators share; the connection is made anew when it breaks.
 
     Args:
         location: `postgresql://user:password@host:port/database`.

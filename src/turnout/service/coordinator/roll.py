@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from turnout.service.rounds import MISSING, Codes, Members
-from turnout.service.store import Device
+from turnout.service.stores.store import Device
 
 GONE_AFTER = 3
 """Rounds without a report after which a device is not waited for; it is still a member, and comes back by reporting."""

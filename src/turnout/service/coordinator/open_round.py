@@ -6,7 +6,7 @@ from enum import Enum
 
 import numpy as np
 
-from turnout.service.roll import Roll
+from turnout.service.coordinator.roll import Roll
 from turnout.service.rounds import MISSING, NO, YES, Codes
 
 

@@ -43,7 +43,7 @@ def part(name: str) -> Part:
         >>> part("operator.html").kind
         'text/html; charset=utf-8'
     """
-    content = (files("turnout.service") / "static" / name).read_bytes()
+    content = (files("turnout.service.operator") / "static" / name).read_bytes()
     return Part(content, _KINDS[name.rpartition(".")[2]], None, _tag(content))
 
 

@@ -19,9 +19,10 @@ from dataclasses import asdict
 from typing import Any, Protocol
 
 from turnout.errors import MissingExtra, TurnoutError
-from turnout.service import metrics, operator_page
-from turnout.service.operator_guard import LOOPBACK, Guard
-from turnout.service.store import MODES, Change
+from turnout.service.operator import metrics
+from turnout.service.operator import page as operator_page
+from turnout.service.operator.guard import LOOPBACK, Guard
+from turnout.service.stores.store import MODES, Change
 
 try:
     from starlette.applications import Starlette
@@ -119,7 +120,7 @@ def operator_app(operated: Operated, *, password_hash: str, allowed_hosts: Itera
 
     Args:
         operated: the coordinator.
-        password_hash: of the operator's password, as `turnout.service.password.password_hash` gives it.
+        password_hash: of the operator's password, as `turnout.service.operator.password.password_hash` gives it.
         allowed_hosts: the names by which browsers may call it (no ports), "*" for any.
 
     Raises:

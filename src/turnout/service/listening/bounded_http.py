@@ -13,8 +13,8 @@ import math
 from typing import Any, Self
 
 from turnout.errors import MissingExtra, TurnoutError
-from turnout.service.gate import Bounds, Gate
-from turnout.service.joined_writes import JoinedWrites
+from turnout.service.listening.gate import Bounds, Gate
+from turnout.service.listening.joined_writes import JoinedWrites
 
 try:
     import httptools

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from turnout.service.store import StoreProblem
+from turnout.service.stores.store import StoreProblem
 
 if TYPE_CHECKING:
     import psycopg

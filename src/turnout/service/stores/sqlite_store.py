@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import TypeVar
 
 from turnout.privacy.journal import Disk
-from turnout.service import store
-from turnout.service.schema import ADDED_TO, SQLITE_TYPES, Row, Tables, creation, migrate
-from turnout.service.sql_store import SqlStore
-from turnout.service.store import StoreProblem
+from turnout.service.stores import store
+from turnout.service.stores.schema import ADDED_TO, SQLITE_TYPES, Row, Tables, creation, migrate
+from turnout.service.stores.sql_store import SqlStore
+from turnout.service.stores.store import StoreProblem
 
 PATIENCE = 10.0
 """Seconds to wait for another process that is writing."""
@@ -69,7 +69,7 @@ class SqliteTables:
 
 
 class SqliteStore(SqlStore):
-    """A `turnout.service.store.Store` in a file of mode 0600, with its write-ahead log and lock beside it.
+    """A `turnout.service.stores.store.Store` in a file of mode 0600, with its write-ahead log and lock beside it.
 
     A commit is on the disk when it returns. Other processes may read and write it at the same time.
 

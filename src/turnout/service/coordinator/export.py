@@ -8,10 +8,10 @@ import numpy as np
 
 from turnout.algorithm.client import ClientState
 from turnout.errors import invalid
-from turnout.service.roll import Roll
+from turnout.service.coordinator.roll import Roll
 from turnout.service.rounds import YES, Codes, Members
 from turnout.service.rules import Rules, rules_from_settings
-from turnout.service.store import Store, StoreProblem
+from turnout.service.stores.store import Store, StoreProblem
 from turnout.settings import Table
 from turnout.simulation.keep import Keep
 from turnout.simulation.trajectory import Trajectory

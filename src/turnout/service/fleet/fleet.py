@@ -23,11 +23,11 @@ from turnout.algorithm.coins import Coins, SeededCoins, SystemCoins
 from turnout.errors import TurnoutError, invalid
 from turnout.problem.costs import Costs
 from turnout.problem.problem import Problem
-from turnout.service.fleet_connection import Address, allow_connections, with_body
-from turnout.service.fleet_devices import Batch, Devices
-from turnout.service.fleet_record import Bits, FleetRecord
-from turnout.service.fleet_rehearsal import Rehearsal
-from turnout.service.fleet_switchboard import Arrival, Switchboard
+from turnout.service.fleet.connection import Address, allow_connections, with_body
+from turnout.service.fleet.devices import Batch, Devices
+from turnout.service.fleet.record import Bits, FleetRecord
+from turnout.service.fleet.rehearsal import Rehearsal
+from turnout.service.fleet.switchboard import Arrival, Switchboard
 from turnout.service.protocol import (
     ENROL,
     REPORT,

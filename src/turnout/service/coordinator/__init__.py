@@ -1,0 +1,1 @@
+"""The coordinator: it runs the rounds, and what devices talk to."""

@@ -1,0 +1,1 @@
+"""Many simulated devices over real connections, for rehearsals and load tests."""

@@ -1,0 +1,1 @@
+"""HTTP with limits: listeners that a slow, large or hostile client cannot hurt."""

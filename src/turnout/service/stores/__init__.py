@@ -1,0 +1,1 @@
+"""Where a run is kept: SQLite or PostgreSQL behind one interface, backup and restore."""

@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 
 from service.postgres import server
-from turnout.service.stores import schema, store
 from turnout.service.rounds import NO, YES, ClosedRound, Position
+from turnout.service.stores import schema, store
 from turnout.service.stores.locations import open_store
 from turnout.service.stores.store import Enrolment, Run
 

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from conformance.places import RUN, START, Places, after, close, closed, codes, everything, hashed, same, wish
 from service import closing
-from turnout.service import schema, sql_store, store
 from turnout.service.rounds import MISSING, NO, REFUSED, YES, ClosedRound, Position
+from turnout.service.stores import schema, sql_store, store
 from turnout.service.stores.backup import restore
 from turnout.service.stores.locations import open_store
 from turnout.service.stores.store import (

@@ -13,7 +13,7 @@ import pytest
 from service.fake_operated import DEVICES, PASSWORD, FakeOperated, served
 from turnout.errors import FileProblem
 from turnout.service.operator import app as module
-from turnout.service import password as passwords
+from turnout.service.operator import password as passwords
 from turnout.service.operator.guard import WrongGuesses
 from turnout.service.stores.store import StoreProblem
 

@@ -56,10 +56,11 @@ def fleet(
 ) -> None:
     """Play many devices against a coordinator, one real connection each: for rehearsals and load tests.
 
-    Every device has the costs of a client of the population, and decides as a real one does. Nothing is kept on disk: a
-    fleet that is started again enrols anew. A real device runs `turnout join`. Ctrl-C ends it with the summary.
+    Every device has the costs of a client of the population, and decides as a real one does. Ctrl-C ends it.
 
-    [bold]Example:[/bold] turnout fleet http://127.0.0.1:8000 --codes codes.txt --cut 0.95:100:100
+    Nothing is kept on disk: a fleet that is started again enrols anew. A real device runs `turnout join`.
+
+    [bold]Example:[/bold] turnout fleet http://127.0.0.1:8000 --codes codes.txt --cut 0.95:200:50
     """
     from turnout.service.fleet.fleet import Fleet
 
@@ -115,7 +116,7 @@ def _rehearsal(late: str | None, cut: str | None) -> Rehearsal:
             share, first, many = cut.split(":")
             given |= {"cut": float(share), "cut_first": int(first), "cut_rounds": int(many)}
     except ValueError:
-        remedy = "write --late 0.1 or --late 0.1:8, --cut 0.95:100:100"
+        remedy = "write --late 0.1 or --late 0.1:8, --cut 0.95:200:50"
         raise invalid("--late and --cut", "SHARE[:SECONDS] and SHARE:FIRST:ROUNDS", f"{late}, {cut}", remedy) from None
     return Rehearsal(**given)
 

@@ -14,6 +14,7 @@ Every message names the thing, what is allowed, what came, and the remedy.
     ├── ShardLost, ClusterTrouble                     a cluster (turnout.simulation.engines.ray_cluster)
     ├── StoreProblem, StaleRound                      a coordinator's store (turnout.service.stores.store)
     ├── ProtocolProblem, Unreachable                  a device and its coordinator (turnout.service)
+    ├── Revoked, RefusedByCoordinator, Declined, AgentProblem, NoCost, CommandFailed    an agent (turnout.service.agent)
     └── Refused, StillWaiting                         a Flower client or server (turnout.flower)
     Interrupted, AuditInterrupted     Ctrl-C (a KeyboardInterrupt that carries what was done so far)
 """

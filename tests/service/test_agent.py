@@ -19,11 +19,12 @@ from turnout.algorithm.mechanisms.clamp import Clamp
 from turnout.privacy.journal import InUse
 from turnout.privacy.ledger import Limit
 from turnout.problem.costs import PolynomialCosts
-from turnout.service.agent import ALL_ROUNDS, ASKED, BUDGET, Agent
-from turnout.service.agent_status import read_status
-from turnout.service.agreement import Declined
-from turnout.service.device_rounds import AgentProblem
-from turnout.service.dialogue import RefusedByCoordinator, Revoked
+from turnout.service.agent.agent import ALL_ROUNDS, ASKED, BUDGET, Agent
+from turnout.service.agent.agreement import Declined
+from turnout.service.agent.connection import Unreachable
+from turnout.service.agent.device_rounds import AgentProblem
+from turnout.service.agent.dialogue import RefusedByCoordinator, Revoked
+from turnout.service.agent.status import read_status
 from turnout.service.protocol import ProtocolProblem
 
 URL = "http://coordinator.example"
@@ -288,7 +289,7 @@ class TestRounds:
 class TestBudget:
     def test_the_hard_stop_leaves_the_run(self, tmp_path):
         coordinator, ends = FakeCoordinator(lease=60.0), []
-        agent = make(tmp_path, coordinator, limit=Limit(5, 1.0), on_stop=lambda: ends.append(1))
+        agent = make(tmp_path, coordinator, limit=Limit(5, 1.0), on_stop=lambda: ends.append(1), coins=_Always())
         assert agent.run() == BUDGET
         assert coordinator.left
         assert len(coordinator.books) == len(reserved(tmp_path)) == 5
@@ -326,6 +327,29 @@ class TestLease:
             _until(lambda: [one.round for one in started] == [r for r, (b, c) in coordinator.books.items() if b and c])
         assert not (tmp_path / "working.json").exists()
 
+    @pytest.mark.parametrize(("bit", "counted"), [(True, False), (False, True), (False, False)])
+    def test_a_lease_for_what_was_not_counted_starts_nothing(self, tmp_path, bit, counted):
+        coordinator, started = FakeCoordinator(), []
+        coins = _Always() if bit else _Never()
+        with make(tmp_path, coordinator, on_participate=started.append, coins=coins) as agent:
+            agent.join()
+            answer = {"round": 0, "outcome": "accepted", "counted": counted, "lease": 60.0, "next": None}
+            coordinator.scripted = [None, (200, answer)]
+            done = agent.step()
+            assert (done.participates, done.lease) == (bit, 0.0)
+        assert started == []
+
+    def test_work_that_was_left_on_is_ended_before_anything_is_asked(self, tmp_path):
+        coordinator, asked = FakeCoordinator(), []
+        (tmp_path / "working.json").write_text('{"run": "run", "round": 7}')
+
+        def off():
+            time.sleep(0.2)
+            asked.append(len(coordinator.received))
+
+        make(tmp_path, coordinator, on_stop=off).run(rounds=1)
+        assert asked[0] == 0
+
     def test_a_lease_ends_on_time_while_a_request_is_held(self, tmp_path):
         coordinator, ends = FakeCoordinator(lease=0.4, signal=lambda round: 1e9), []
         with served(coordinator) as url:
@@ -345,6 +369,32 @@ class TestLease:
             thread.join(1.0)
             assert not thread.is_alive()
             assert agent.status()["ended"] == ASKED
+
+    def test_a_lease_ends_by_itself_while_the_coordinator_is_dead_and_work_goes_on_afterwards(self, tmp_path):
+        coordinator, ends, dead = FakeCoordinator(lease=0.3), [], threading.Event()
+
+        class Dying(DirectWire):
+            def send(self, method, path, body, token):
+                if dead.is_set():
+                    raise Unreachable("nobody there")
+                return super().send(method, path, body, token)
+
+        agent = make(tmp_path, coordinator, wire=Dying(coordinator), sleep=lambda seconds: time.sleep(0.01),
+                     coins=_Always(), on_stop=lambda: ends.append(time.monotonic()))  # fmt: skip
+        agent.step()
+        dead.set()
+        begun = time.monotonic()
+        thread = threading.Thread(target=agent.run)
+        thread.start()
+        _until(lambda: ends)
+        assert ends[0] - begun < 0.8
+        time.sleep(0.2)
+        assert agent.status()["working"] is None
+        dead.clear()
+        _until(lambda: agent.status()["working"])
+        agent.stop()
+        thread.join(5)
+        assert on_file(tmp_path)[0] == coordinator.books[0]
 
     def test_stop_ends_work_at_once_also_between_tries(self, tmp_path):
         coordinator, ends = FakeCoordinator(lease=60.0), []
@@ -686,6 +736,16 @@ class _Always(SeededCoins):
 
     def uniform(self, clients, round, purpose=0):
         return super().uniform(clients, round, purpose) * 0.0
+
+
+class _Never(SeededCoins):
+    """Says no whenever that is possible at all."""
+
+    def __init__(self):
+        super().__init__(0)
+
+    def uniform(self, clients, round, purpose=0):
+        return super().uniform(clients, round, purpose) * 0.0 + 0.999
 
 
 def _until(true, seconds=5.0):

@@ -8,14 +8,14 @@ from collections import Counter
 
 from client.faults import CountingCoins
 from service.running import begun, codes_for, running, usual_rules
-from turnout.service.agent import Agent
-from turnout.service.connection import HttpWire, Unreachable
+from turnout.service.agent.agent import Agent
+from turnout.service.agent.connection import HttpWire, Unreachable
 from turnout.service.coordinator.roll import hashed
 from turnout.service.rounds import MISSING, NO, REFUSED, YES
 from turnout.service.rules import Safety, Timing
 from turnout.service.stores.locations import open_store
 
-DEVICES, ROUNDS = 6, 15
+DEVICES, ROUNDS, HARD_LIMIT = 6, 15, 2
 
 
 class LossyWire(HttpWire):
@@ -52,11 +52,11 @@ def on_file(folder):
     return found
 
 
-def test_both_sides_have_the_same_books_whatever_gets_lost(tmp_path, hard_limit=2):
+def test_both_sides_have_the_same_books_whatever_gets_lost(tmp_path):
     rules = usual_rules(
         Timing(round=0.02, deadline=0.3, lease=0.3, hold=1.0),
         wait_for=DEVICES,
-        safety=Safety("absent", hard_limit=hard_limit),
+        safety=Safety("absent", hard_limit=HARD_LIMIT),
     )
     store = begun(tmp_path / "store.db", rules, capacity=3.0)
     coins = [CountingCoins(device) for device in range(DEVICES)]
@@ -100,7 +100,7 @@ def test_both_sides_have_the_same_books_whatever_gets_lost(tmp_path, hard_limit=
                 assert (code in (YES, REFUSED)) == bit
     for closed in books.values():
         assert closed.participants == sum(closed.code(slot) == YES for slot in slots.values())
-        assert closed.participants <= hard_limit
+        assert closed.participants <= HARD_LIMIT
     assert seen[YES]
     assert seen[NO]
     assert seen[MISSING]

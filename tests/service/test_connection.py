@@ -13,7 +13,7 @@ import pytest
 
 from service.fake_coordinator import FakeCoordinator, served
 from turnout.errors import FileProblem
-from turnout.service.connection import HttpWire, Unreachable, split_url
+from turnout.service.agent.connection import HttpWire, Unreachable, split_url
 
 GOOD = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
 

@@ -12,8 +12,8 @@ import pytest
 
 from client.faults import FailingDisk
 from turnout.errors import FileProblem
-from turnout.service.command_work import CommandFailed, CommandWork, left_over
-from turnout.service.lease import CalledWork, Lease, Participation, boot_clock
+from turnout.service.agent.command_work import CommandFailed, CommandWork, left_over
+from turnout.service.agent.lease import CalledWork, Lease, Participation, boot_clock
 
 PYTHON = sys.executable
 
@@ -99,6 +99,35 @@ class TestLease:
             until(lambda: events == ["off", "on", "off"])
             until(lambda: not marker.exists())
 
+    def test_a_start_that_hangs_beyond_closing_is_ended_all_the_same(self, marker):
+        events, hung, release = [], threading.Event(), threading.Event()
+
+        def hang(participation):
+            hung.set()
+            release.wait(10)
+            events.append("on")
+
+        with Lease(CalledWork(hang, lambda: events.append("off")), marker) as lease:
+            lease.grant(granted(60))
+            assert hung.wait(5)
+        assert events == ["off"]
+        assert marker.exists()
+        release.set()
+        until(lambda: events == ["off", "on", "off"])
+        until(lambda: not marker.exists())
+
+    def test_who_is_told_of_problems_may_fail(self, marker):
+        def fail(*_):
+            raise BrokenPipeError
+
+        work = Noted()
+        with Lease(CalledWork(fail, lambda: work.stop(granted(1))), marker, noted=fail) as lease:
+            work.failing = 1
+            lease.grant(granted(0.05))
+            until(lambda: len(work.events) == 1)
+            lease.end()
+            until(lambda: len(work.events) == 2)
+
     def test_the_marker_of_a_killed_agent_ends_its_work_first(self, marker):
         marker.write_text('{"run": "run", "round": 7}')
         work = Noted()
@@ -116,7 +145,7 @@ class TestLease:
         assert work.events == [("stop", 0)]
 
     def test_an_end_that_fails_is_tried_again_and_marked_until_it_works(self, marker, monkeypatch):
-        monkeypatch.setattr("turnout.service.lease.AGAIN", 0.05)
+        monkeypatch.setattr("turnout.service.agent.lease.AGAIN", 0.05)
         work, problems = Noted(), []
         work.failing = 3
         with Lease(work, marker, noted=problems.append) as lease:
@@ -258,7 +287,7 @@ class TestCommands:
         bystander.wait()
 
     def test_an_ending_command_that_fails_or_hangs_is_an_error_and_the_work_ends_all_the_same(self, tmp_path):
-        for command, told in (("false", "status 1"), ("sleep 60", "more than 0.3 s"), ("no-such-program", "No such")):
+        for command, told in (("false", "status 1"), ("sleep 60", "more than 0.3 s")):
             work = CommandWork("sleep 60", command, tmp_path, grace=0.3)
             work.start(Participation("run", 1, 0.0, 5.0))
             pid = left_over(tmp_path)["pid"]
@@ -271,8 +300,9 @@ class TestCommands:
             CommandWork(None, "echo 'a", tmp_path)
         with pytest.raises(ValueError, match="--on-participate must be"):
             CommandWork("  ", None, tmp_path)
-        with pytest.raises(FileProblem, match="no such program for --on-stop"):
-            CommandWork(None, "/no/such/program", tmp_path)
+        for command in ("/no/such/program", "no-such-program --at all"):
+            with pytest.raises(FileProblem, match="no such program for --on-stop"):
+                CommandWork(None, command, tmp_path)
 
 
 def _runs(pid):

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import json
 import math
 import re
+import socket
 import struct
 import threading
-from collections.abc import Iterable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
@@ -38,18 +40,27 @@ class Wiretap:
         self._target = urlsplit(target)
         self.conversations: list[Conversation] = []
         self.delay_up = self.delay_down = 0.0
-        self._ready, self._ended = threading.Event(), asyncio.Event()
-        self._thread = threading.Thread(target=lambda: asyncio.run(self._main()), daemon=True)
+        self._listening = socket.create_server(("127.0.0.1", 0), backlog=1024)
+        self.url = f"http://127.0.0.1:{self._listening.getsockname()[1]}"
+        self._open: set[socket.socket] = set()
+        self._threads: list[threading.Thread] = []
+        self._closing = False
 
     def __enter__(self) -> Wiretap:
-        self._thread.start()
-        assert self._ready.wait(20)
+        self._start(self._accept)
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._loop.call_soon_threadsafe(self._ended.set)
-        self._thread.join(20)
-        assert not self._thread.is_alive()
+        self._closing = True
+        with suppress(OSError):
+            self._listening.shutdown(socket.SHUT_RDWR)
+        self._listening.close()
+        self.cut()
+        for thread in self._threads:
+            thread.join(20)
+            assert not thread.is_alive()
+        for one in self._open:
+            one.close()
 
     @property
     def sent(self) -> bytes:
@@ -61,47 +72,44 @@ class Wiretap:
         """All that clients received."""
         return b"\n".join(bytes(one.received) for one in self.conversations)
 
-    async def _main(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        server = await asyncio.start_server(self._carry, "127.0.0.1", 0, backlog=2048)
-        self.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        self._ready.set()
-        await self._ended.wait()
-        server.close()
-        here = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
-        for task in here:
-            task.cancel()
-        await asyncio.gather(*here, return_exceptions=True)
+    def cut(self) -> None:
+        """End every connection that there is."""
+        for one in list(self._open):
+            with suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)
 
-    async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        noted = Conversation()
-        self.conversations.append(noted)
+    def _start(self, work: Callable[..., None], *arguments: object) -> None:
+        self._threads.append(threading.Thread(target=work, args=arguments, daemon=True))
+        self._threads[-1].start()
+
+    def _accept(self) -> None:
+        while not self._closing:
+            with suppress(OSError):
+                near, _ = self._listening.accept()
+                self._open.add(near)
+                self.conversations.append(Conversation())
+                self._start(self._connect, near, self.conversations[-1])
+
+    def _connect(self, near: socket.socket, noted: Conversation) -> None:
         try:
-            far_reader, far_writer = await asyncio.open_connection(self._target.hostname, self._target.port)
+            far = socket.create_connection((self._target.hostname, self._target.port), timeout=20)
         except OSError:
-            writer.transport.abort()
+            near.shutdown(socket.SHUT_RDWR)
             return
-        try:
-            up = self._pump(reader, far_writer, noted.sent, "delay_up")
-            down = self._pump(far_reader, writer, noted.received, "delay_down")
-            await asyncio.gather(up, down)
-        except asyncio.CancelledError:
-            pass
-        finally:
-            for one in (writer, far_writer):
-                one.transport.abort()
+        far.settimeout(None)
+        self._open.add(far)
+        self._start(self._pump, far, near, noted.received, "delay_down")
+        self._pump(near, far, noted.sent, "delay_up")
 
-    async def _pump(self, source: asyncio.StreamReader, to: asyncio.StreamWriter, noted: bytearray, delay: str) -> None:
-        try:
-            while piece := await source.read(65536):
+    def _pump(self, source: socket.socket, to: socket.socket, noted: bytearray, delay: str) -> None:
+        with suppress(OSError):  # one side has gone: so does the other
+            while not self._closing and (piece := source.recv(65536)):
                 noted += piece
                 if seconds := getattr(self, delay):
-                    await asyncio.sleep(seconds)
-                to.write(piece)
-                await to.drain()
-            to.write_eof()
-        except OSError:  # one side has gone: so does the other
-            to.transport.abort()
+                    time.sleep(seconds)
+                to.sendall(piece)
+        with suppress(OSError):
+            to.shutdown(socket.SHUT_WR)
 
 
 @dataclass(frozen=True)
@@ -152,7 +160,7 @@ class Finder:
     """Looks for numbers in whatever form they may have been written.
 
     As text: any number of `digits` significant digits or more that is one of them, rounded or cut off there; and the
-    first 12 digits of one, anywhere, whatever stands around them. As bytes: float64 and float32, both
+    first 14 digits of one, anywhere, whatever stands around them. As bytes: float64 and float32, both
     byte orders; also in base64 and in hexadecimal.
 
     Args:
@@ -212,13 +220,13 @@ def binary_forms(value: float) -> set[bytes]:
 
 
 def digits_of(value: float, most: int = 17) -> str:
-    """The significant digits of a number, without sign, dot, exponent and zeros around them; cut off at `most`."""
-    return digits_of_text(repr(abs(value)))[:most]
+    """The significant digits of a number, without sign, dot and exponent; cut off at `most`."""
+    return digits_of_text(repr(abs(value) if value % 1.0 else int(abs(value))))[:most]
 
 
 def digits_of_text(token: str) -> str:
-    mantissa = token.lstrip("-").lower().partition("e")[0]
-    return mantissa.replace(".", "").lstrip("0") if "." in mantissa else mantissa.strip("0")
+    """The same of a number as it was written."""
+    return token.lstrip("-").lower().partition("e")[0].replace(".", "").lstrip("0")
 
 
 def cut_off(value: float, size: int) -> str:

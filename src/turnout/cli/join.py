@@ -17,9 +17,9 @@ from turnout.errors import invalid
 
 if TYPE_CHECKING:
     from turnout.privacy.ledger import Limit
-    from turnout.service.agent import Agent
-    from turnout.service.agreement import Agreement
-    from turnout.service.device_rounds import RoundDone
+    from turnout.service.agent.agent import Agent
+    from turnout.service.agent.agreement import Agreement
+    from turnout.service.agent.device_rounds import RoundDone
     from turnout.service.protocol import Welcome
 
 DELTA = 1e-6
@@ -94,8 +94,8 @@ def join(
 
     [bold]Example:[/bold] turnout join https://coordinator.example:8443 --code 7F3K-9QXM --cost 3.0 --folder charger
     """
-    from turnout.service.command_work import CommandWork
-    from turnout.service.membership import make_folder
+    from turnout.service.agent.command_work import CommandWork
+    from turnout.service.agent.membership import make_folder
 
     if status is not None:
         _show_status(status, as_json)
@@ -115,10 +115,10 @@ def _take_part(
     screen: _Screen, url: str, folder: Path, costs: Any, rounds: int | None, options: dict[str, Any]
 ) -> None:
     """Run the agent until it ends or a signal ends it; what cannot be helped by a restart has a status of its own."""
-    from turnout.service.agent import ASKED, BUDGET, Agent
-    from turnout.service.agreement import Declined
-    from turnout.service.device_rounds import AgentProblem
-    from turnout.service.dialogue import Halted, RefusedByCoordinator, Revoked
+    from turnout.service.agent.agent import ASKED, BUDGET, Agent
+    from turnout.service.agent.agreement import Declined
+    from turnout.service.agent.device_rounds import AgentProblem
+    from turnout.service.agent.dialogue import Halted, RefusedByCoordinator, Revoked
 
     with Agent(url, folder, costs, on_round=screen.round, on_problem=screen.problem, **options) as agent:
         with _signals(agent.stop):
@@ -195,7 +195,7 @@ class _Screen:
         if self._json:
             self._print({"event": "problem", "message": problem})
         else:
-            self._console.print(f"trying again: {problem}", style="yellow", markup=False)
+            self._console.print(f"note: {problem}", style="yellow", markup=False)
 
     def ended(self, agent: Agent, why: str, spent: bool) -> None:
         """The account at the end."""
@@ -229,8 +229,8 @@ def _cost(number: float | None, file: Path | None, function: str | None) -> Any:
 def _limit(folder: Path, reports: int | None, epsilon_per_report: float | None) -> Limit | None:
     """The owner's, where one is given; the rest as it was."""
     from turnout.privacy.ledger import Limit
-    from turnout.service.agent import USUAL_LIMIT
-    from turnout.service.agent_status import known_limit
+    from turnout.service.agent.agent import USUAL_LIMIT
+    from turnout.service.agent.status import known_limit
 
     if reports is None and epsilon_per_report is None:
         return None
@@ -251,7 +251,7 @@ def _signals(stop: Callable[[], None]) -> Iterator[None]:
 
 
 def _show_status(folder: Path, as_json: bool) -> None:
-    from turnout.service.agent_status import read_status
+    from turnout.service.agent.status import read_status
 
     found = read_status(folder)
     if as_json:
@@ -273,7 +273,7 @@ def _show_status(folder: Path, as_json: bool) -> None:
         typer.echo(f"last round  {found['last_round']}: {said}, {heard}")
     if "limit_reports" in found:
         left = max(0, found["limit_reports"] - found["reports_spent"])
-        per_report = f"at most epsilon {found['limit_epsilon_per_report']:g} per report"
+        per_report = f"at most epsilon {found['limit_epsilon_per_report']:g} per report against its receiver"
         typer.echo(f"ledger      {found['reports_spent']:,} reports made, {left:,} left, {per_report}")
     if found["stopped_at"] is not None:
         typer.echo(f"stopped     at round {found['stopped_at']}: all reports are spent")

@@ -185,7 +185,7 @@ def check_run_name(name: str) -> str:
 
 
 def read_json(body: bytes) -> Any:
-    """The value of a JSON text; NaN and infinities are none.
+    """The value of a JSON text in UTF-8; NaN and infinities are none.
 
     Raises:
         ValueError: it is not JSON.
@@ -195,7 +195,7 @@ def read_json(body: bytes) -> Any:
         raise ValueError(f"{word} is not JSON")
 
     try:
-        return json.loads(body, parse_constant=refuse)
+        return json.loads(body.decode(), parse_constant=refuse)  # of bytes, `loads` would guess the encoding
     except RecursionError:
         raise ValueError("too deeply nested") from None
 

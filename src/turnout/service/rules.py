@@ -172,12 +172,9 @@ def rules_from_settings(table: Table) -> Rules:
     table.ignore("capacity", "population", "rounds", "seed", "engine", "keep", "schedule")
     safety, timing = table.table("safety", {}), table.table("timing", {})
     start, averaging = table.table("start", {}), table.table("averaging", {})
-    controller = table.table("controller", {"kind": "self-tuning"})
     rules = Rules(
         mechanism=mechanism_from_settings(table.table("mechanism", {"kind": "clamp", "epsilon": 1.0})),
-        controller=controller_from_settings(controller)
-        if "kind" in controller or "gain" in controller
-        else (SelfTuningController()),
+        controller=_controller(table.table("controller", {})),
         safety=Safety(
             safety.text("missing", ""),
             safety.number("hard_limit", None),
@@ -198,3 +195,12 @@ def rules_from_settings(table: Table) -> Rules:
     for part in (table, safety, timing, start, averaging):
         part.finish()
     return rules
+
+
+def _controller(table: Table) -> Controller:
+    """Self-tuning, unless a kind or a gain says otherwise."""
+    if "kind" in table or "gain" in table:
+        return controller_from_settings(table)
+    controller = SelfTuningController(table.number("initial", 1.0))
+    table.finish()
+    return controller

@@ -12,6 +12,7 @@ import json
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -117,11 +118,11 @@ class Lease:
         disk: Disk | None = None,
         tick: float = TICK,
     ) -> None:
-        self._work, self._marker, self._clock, self._noted = work, marker, clock, noted
+        self._work, self._marker, self._clock, self._told = work, marker, clock, noted
         self._disk, self._tick = disk or Disk(), tick
         self._current: Participation | None = None
         self._starting = False
-        self._closing = False
+        self._closing = self._gone = False
         self._retry_at = 0.0
         self._owed = self._found()  # work whose end is owed
         self._ready = threading.Event()
@@ -185,7 +186,10 @@ class Lease:
             elif self._owed is not None and self._retry_at <= now and not self._starting:
                 self._finish()
             if self._closing and self._current is None:
-                return
+                break
+        self._gone = True  # before the look at the other thread, which looks in the other order
+        if self._owed is not None and not self._starting:
+            self._finish()
 
     def _patience(self) -> float | None:
         """Until the end of the lease, or the next look at the clock; for ever while nothing is on."""
@@ -238,7 +242,11 @@ class Lease:
             finally:
                 self._starting = False
                 if self._current is None and self._owed is not None:
-                    self._orders.put(None)
+                    self._finish() if self._gone else self._orders.put(None)
+
+    def _noted(self, problem: str) -> None:
+        with suppress(Exception):  # whoever is told may fail; the time is kept all the same
+            self._told(problem)
 
     def _found(self) -> Participation | None:
         """Work that a killed agent has left; of a marker that cannot be read, that there was some."""

@@ -29,14 +29,14 @@ from turnout.privacy.accounting import Account
 from turnout.privacy.journal import Disk
 from turnout.privacy.ledger import Limit
 from turnout.problem.costs import Costs
-from turnout.service.agent_status import known_limit
-from turnout.service.agreement import Agreement, agree
-from turnout.service.connection import REQUEST_SECONDS, HttpWire, Wire, split_url
-from turnout.service.decider import Decider, NoCost
-from turnout.service.device_rounds import LEFT, DeviceRounds, RoundDone
-from turnout.service.dialogue import Backoff, Dialogue, Halted, RefusedByCoordinator
-from turnout.service.lease import MARKER, CalledWork, Lease, Participation, Work, boot_clock
-from turnout.service.membership import PENDING, check_code, enrolled, make_folder, take_folder
+from turnout.service.agent.agreement import Agreement, agree
+from turnout.service.agent.connection import REQUEST_SECONDS, HttpWire, Wire, split_url
+from turnout.service.agent.decider import Decider, NoCost
+from turnout.service.agent.device_rounds import LEFT, DeviceRounds, RoundDone
+from turnout.service.agent.dialogue import Backoff, Dialogue, Halted, RefusedByCoordinator
+from turnout.service.agent.lease import MARKER, CalledWork, Lease, Participation, Work, boot_clock
+from turnout.service.agent.membership import PENDING, check_code, enrolled, make_folder, take_folder
+from turnout.service.agent.status import known_limit
 from turnout.service.protocol import Welcome
 
 USUAL_LIMIT = Limit(reports=10_000, epsilon_per_report=1.0)

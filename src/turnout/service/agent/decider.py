@@ -14,9 +14,9 @@ from turnout.errors import FileProblem, TurnoutError
 from turnout.privacy.journal import Disk
 from turnout.privacy.ledger import Ledger
 from turnout.problem.costs import Costs
-from turnout.service.agent_status import LEDGER
-from turnout.service.agreement import Agreement
-from turnout.service.membership import Membership
+from turnout.service.agent.agreement import Agreement
+from turnout.service.agent.membership import Membership
+from turnout.service.agent.status import LEDGER
 from turnout.service.protocol import Offer
 
 DATUM = "the cost of taking part"

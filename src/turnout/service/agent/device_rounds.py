@@ -9,9 +9,9 @@ from turnout.client.durable import Stopped
 from turnout.client.store import KEPT, RoundLost, RoundPassed
 from turnout.errors import TurnoutError
 from turnout.privacy.ledger import BudgetSpent
-from turnout.service.decider import Decider
-from turnout.service.dialogue import Dialogue, Elsewhere
-from turnout.service.lease import Lease, Participation
+from turnout.service.agent.decider import Decider
+from turnout.service.agent.dialogue import Dialogue, Elsewhere
+from turnout.service.agent.lease import Lease, Participation
 from turnout.service.protocol import Offer, Report, Welcome
 
 MOST_CONFLICTS = 3
@@ -103,7 +103,7 @@ class DeviceRounds:
                 ) from None
             return self._sit_out(round, "missed")
         except (Stopped, BudgetSpent) as spent:
-            return self._leave(round, str(spent))
+            return self._leave(round, f"the budget is spent: {spent}")
         return self._report(round, bit)
 
     def reopen(self) -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from turnout.errors import TurnoutError
-from turnout.service.connection import Reply, Unreachable, Wire
+from turnout.service.agent.connection import Reply, Unreachable, Wire
 from turnout.service.protocol import (
     ENROL,
     LEAVE,
@@ -193,7 +193,6 @@ class Dialogue:
                     continue
                 answer = Answer.read(read_json(reply.body), report.round)
                 if answer.outcome != "pending":
-                    self._polling.reset()
                     return Answered(sent_at, answer)
                 if self._clock() - sent_at < TOO_SOON:
                     self._polling.wait()

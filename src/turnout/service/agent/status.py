@@ -10,9 +10,9 @@ from typing import Any
 
 from turnout.errors import FileProblem
 from turnout.privacy.ledger import Limit
-from turnout.service.command_work import left_over
-from turnout.service.lease import MARKER
-from turnout.service.membership import LOCK, PENDING, Membership
+from turnout.service.agent.command_work import left_over
+from turnout.service.agent.lease import MARKER
+from turnout.service.agent.membership import LOCK, PENDING, Membership
 
 LEDGER, ROUNDS = "ledger.jsonl", "rounds.jsonl"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import shutil
 import signal
 import subprocess
 import threading
@@ -14,7 +15,7 @@ from typing import Any
 
 from turnout.errors import FileProblem, TurnoutError, invalid
 from turnout.privacy.journal import Disk
-from turnout.service.lease import Participation
+from turnout.service.agent.lease import Participation
 
 GRACE = 10.0
 """Seconds from asking the work's process to end until it is killed; and the longest that the ending command runs."""
@@ -139,7 +140,7 @@ def _split(name: str, command: str | None) -> list[str]:
         raise invalid(f"--{name}", "a command line", repr(command), f"correct its quotes ({error})") from None
     if not words:
         raise invalid(f"--{name}", "a command line", repr(command), "name a program, or leave it out")
-    if os.sep in words[0] and not os.access(words[0], os.X_OK):
+    if shutil.which(words[0]) is None:
         raise FileProblem(f"{words[0]}: no such program for --{name}, or not executable: check the path")
     return words
 

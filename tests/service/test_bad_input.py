@@ -1,0 +1,494 @@
+"""Whatever strangers, broken devices and a malicious coordinator send: refused, bounded, and nobody else is hurt."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import math
+import threading
+import time
+import tracemalloc
+from collections import Counter
+from decimal import Decimal, getcontext
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import numpy as np
+import pytest
+
+from service.fake_coordinator import DirectWire, FakeCoordinator
+from service.running import Running, begun, codes_for, running, send, usual_rules
+from turnout.algorithm.mechanism import Public
+from turnout.algorithm.mechanisms import mechanism_from_settings
+from turnout.privacy.journal import Disk
+from turnout.privacy.ledger import Limit
+from turnout.problem.costs import PolynomialCosts
+from turnout.service.agent.agent import Agent
+from turnout.service.coordinator.device_app import REPORTS_AT_ONCE, WRONG_AT_ONCE
+from turnout.service.protocol import ENROL, LARGEST_BODY, LEAVE, REPORT, ROUND
+from turnout.service.rounds import NO, YES
+from turnout.service.rules import Timing
+from turnout.service.stores.locations import open_store
+from turnout.settings import Table
+
+NONCE = "a nonce of the device's own"
+SHORT = Timing(round=0.0, deadline=0.2, hold=0.2)
+
+
+def enrol(url: str, code: str, nonce: str = NONCE) -> str:
+    status, welcome = send(url, "POST", ENROL, {"code": code, "nonce": nonce})
+    assert status == 201, welcome
+    return welcome["token"]
+
+
+def report(url: str, token: str | None, round: int, participates: bool, **more: object) -> tuple[int, dict]:
+    body = {"run": "test", "round": round, "participates": participates} | more
+    return send(url, "POST", REPORT, body, token)
+
+
+class Kept:
+    """One connection for many requests, from an address of this machine's own choice."""
+
+    def __init__(self, url: str, source: str = "127.0.0.1") -> None:
+        where = urlsplit(url)
+        self._connection = http.client.HTTPConnection(
+            where.hostname, where.port, timeout=20, source_address=(source, 0)
+        )
+
+    def send(self, path: str, body: object, token: str | None = None) -> tuple[int, dict, dict]:
+        headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+        self._connection.request("POST", path, json.dumps(body), headers)
+        reply = self._connection.getresponse()
+        return reply.status, json.loads(reply.read()), dict(reply.getheaders())
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+class Member(threading.Thread):
+    """A device that takes part in every round, until it is told to stop."""
+
+    def __init__(self, url: str, token: str) -> None:
+        super().__init__(daemon=True)
+        self.url, self.token, self.counted, self.seconds, self.stopping = url, token, 0, [], False
+
+    def run(self) -> None:
+        line, number = Kept(self.url), send(self.url, "GET", ROUND, None, self.token)[1]["round"]
+        while not self.stopping:
+            begun = time.monotonic()
+            status, answer, _ = line.send(
+                REPORT, {"run": "test", "round": number, "participates": number % 2 == 0}, self.token
+            )
+            assert status == 200, answer
+            if answer["next"] is not None:
+                self.seconds.append(time.monotonic() - begun)
+                self.counted += answer["counted"]
+                number = answer["next"]["round"]
+            time.sleep(0.005)
+        line.close()
+
+    def __enter__(self) -> Member:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stopping = True
+        self.join(20)
+        assert not self.is_alive()
+
+
+# Tokens.
+
+
+def test_wrong_revoked_and_foreign_tokens_open_nothing(tmp_path: Path) -> None:
+    ours, theirs = begun(tmp_path / "ours.db", usual_rules(SHORT)), begun(tmp_path / "theirs.db", usual_rules(SHORT))
+    codes, foreign_codes = codes_for(ours, 2), codes_for(theirs, 1)
+    with running(ours) as coordinator, running(theirs) as other:
+        good, revoked = (enrol(coordinator.url, code) for code in codes)
+        foreign = enrol(other.url, foreign_codes[0])
+        coordinator.call(coordinator.coordinator.withdraw, 1, "test", "revoked")
+        refused = [None, "", " ", "wrong", good[:-1], good + "A", good.swapcase(), revoked, foreign]
+        for token in refused:
+            for method, path in (("POST", REPORT), ("GET", ROUND), ("POST", LEAVE)):
+                body = {"run": "test", "round": 0, "participates": True} if method == "POST" else None
+                status, said = send(coordinator.url, method, path, body, token)
+                assert (status, said["error"]) in [(401, "token"), (429, "rate")], (token, path)
+        assert report(other.url, good, 0, True)[0] in (401, 429)
+        assert send(coordinator.url, "GET", ROUND, None, good)[0] == 200, "a right token is honoured all the same"
+        assert coordinator.coordinator.counters["reports"] == 0
+        assert report(coordinator.url, good, 0, True)[1]["counted"]
+        assert len(coordinator.coordinator.roll.slots) == 1
+    assert open_store(str(tmp_path / "ours.db")).closed(0).codes.tolist() == [YES, 0]
+
+
+@pytest.mark.parametrize(
+    "header",
+    ["Basic {}", "{}", "Bearer", "Token {}", "Bearer  {}", "Bearer {} x", 'Bearer "{}"', "Bearer {},", "Bearer é{}"],
+)
+def test_only_a_bearer_token_as_it_was_given_is_one(tmp_path: Path, header: str) -> None:
+    store = begun(tmp_path / "run.db", usual_rules(SHORT))
+    [code] = codes_for(store, 1)
+    with running(store) as coordinator:
+        token = enrol(coordinator.url, code)
+        given = {"Authorization": header.format(token).encode("utf-8")}
+        status, said = send(coordinator.url, "GET", ROUND, None, headers=given)
+        assert (status, said["error"]) == (401, "token")
+        assert send(coordinator.url, "GET", ROUND, None, headers={"Authorization": f"bEARER {token}"})[0] == 200
+
+
+def test_a_device_cannot_report_for_another(tmp_path: Path) -> None:
+    """Whatever the body says: the token decides whose report it is."""
+    store = begun(tmp_path / "run.db", usual_rules(wait_for=2))
+    codes = codes_for(store, 2)
+    with running(store) as coordinator:
+        tokens = [enrol(coordinator.url, code) for code in codes]
+        claims = {"slot": 1, "device": 1, "token": tokens[1], "weight": 1000, "signal": 9.0, "counted": True}
+        body = {"run": "test", "round": 0, "participates": True} | claims
+        first = threading.Thread(target=send, args=(coordinator.url, "POST", REPORT, body, tokens[0]))
+        first.start()
+        assert report(coordinator.url, tokens[1], 0, False)[1]["counted"]
+        first.join(20)
+    closed = open_store(str(tmp_path / "run.db")).closed(0)
+    assert closed.codes.tolist() == [YES, NO]
+    assert closed.participants == 1
+
+
+# Replays.
+
+
+def test_an_old_report_again_changes_nothing(tmp_path: Path) -> None:
+    store = begun(tmp_path / "run.db", usual_rules(SHORT))
+    [code] = codes_for(store, 1)
+    bits = [number % 3 == 0 for number in range(25)]
+    with running(store) as coordinator:
+        token = enrol(coordinator.url, code)
+        for number, bit in enumerate(bits):
+            assert report(coordinator.url, token, number, bit)[1]["outcome"] == "accepted"
+        for number, bit in enumerate(bits):  # more than are kept in memory
+            status, same = report(coordinator.url, token, number, bit)
+            assert (status, same["outcome"], same["counted"]) == (200, "closed", True)
+            assert same["lease"] == 0.0 or (bit and same["lease"] < SHORT.lease)
+            status, other = report(coordinator.url, token, number, not bit)
+            assert (status, other["error"]) == (409, "conflict")
+        assert coordinator.coordinator.counters["reports"] == len(bits)
+    books = list(open_store(str(tmp_path / "run.db")).history())[: len(bits)]
+    assert [bool(closed.participants) for closed in books] == bits
+
+
+def test_a_used_code_is_of_no_use_to_who_does_not_know_the_nonce(tmp_path: Path) -> None:
+    store = begun(tmp_path / "run.db", usual_rules(SHORT))
+    [code] = codes_for(store, 1)
+    with running(store) as coordinator:
+        first = enrol(coordinator.url, code)
+        for nonce in ("another nonce of somebody", NONCE + " ", NONCE.upper()):
+            status, said = send(coordinator.url, "POST", ENROL, {"code": code, "nonce": nonce})
+            assert (status, said["error"]) == (403, "code")
+        assert send(coordinator.url, "GET", ROUND, None, first)[0] == 200
+        again = enrol(coordinator.url, f"  {code.upper()} ")  # its own answer was lost: the same device
+        assert send(coordinator.url, "GET", ROUND, None, first)[0] == 401
+        assert send(coordinator.url, "GET", ROUND, None, again)[0] == 200
+        assert len(coordinator.coordinator.roll) == 1
+        assert send(coordinator.url, "POST", LEAVE, {}, again) == (200, {"left": True})
+        assert send(coordinator.url, "POST", ENROL, {"code": code, "nonce": NONCE})[0] == 403, "who left has left"
+
+
+# Bodies.
+
+GOOD = b'{"run": "test", "round": 0, "participates": true}'
+MALFORMED = {
+    "empty": b"",
+    "no JSON": b"participates",
+    "cut off": GOOD[:-1],
+    "two": GOOD + GOOD,
+    "a list": b"[" + GOOD + b"]",
+    "a text": b'"test"',
+    "null": b"null",
+    "no UTF-8": b'{"run": "\xff\xfe"}',
+    "UTF-16": GOOD.decode().encode("utf-16"),
+    "a mark": b"\xef\xbb\xbf" + GOOD,
+    "a zero byte": GOOD + b"\x00",
+    "not a number": GOOD.replace(b"0", b"NaN"),
+    "infinite": GOOD.replace(b"0", b"Infinity"),
+    "beyond floats": GOOD.replace(b"0", b"1e999"),
+    "almost": GOOD.replace(b"0", b"1e308"),
+    "negative": GOOD.replace(b"0", b"-1"),
+    "a fraction": GOOD.replace(b"0", b"0.5"),
+    "many digits": GOOD.replace(b"0", b"9" * 1900),
+    "2^53": GOOD.replace(b"0", b"9007199254740992"),
+    "round as text": GOOD.replace(b"0", b'"0"'),
+    "round as bool": GOOD.replace(b"0", b"false"),
+    "round as list": GOOD.replace(b"0", b"[0]"),
+    "bit as number": GOOD.replace(b"true", b"1"),
+    "bit as text": GOOD.replace(b"true", b'"true"'),
+    "bit as null": GOOD.replace(b"true", b"null"),
+    "run as number": GOOD.replace(b'"test"', b"7"),
+    "run missing": b'{"round": 0, "participates": true}',
+    "nested lists": b"[" * (LARGEST_BODY - 1),
+    "nested objects": b'{"a":' * (LARGEST_BODY // 5 - 1),
+    "nested run": GOOD.replace(b'"test"', b"[" * 900 + b"]" * 900),
+}
+
+
+@pytest.fixture(scope="module")
+def open_run(tmp_path_factory: pytest.TempPathFactory):
+    """A coordinator with one member, whose rounds close by the deadline alone."""
+    store = begun(tmp_path_factory.mktemp("bad") / "run.db", usual_rules(SHORT, wait_for=5))
+    [code] = codes_for(store, 1)
+    found = Running(store)
+    found.token = enrol(found.url, code)
+    yield found
+    found.stop()
+
+
+@pytest.mark.parametrize("body", MALFORMED.values(), ids=MALFORMED)
+def test_a_malformed_body_is_told_so(open_run, body: bytes) -> None:
+    for path in (REPORT, ENROL):
+        status, said = send(open_run.url, "POST", path, body, open_run.token)
+        assert (status, said["error"]) == (400, "malformed"), said
+        assert set(said) == {"error", "message"}
+        assert len(said["message"]) < 300
+        assert said["message"].isprintable()
+    assert open_run.coordinator.open.heard == 0
+
+
+@pytest.mark.parametrize("size", [LARGEST_BODY + 1, 16_000, 20_000, 2_000_000])
+def test_an_oversized_body_is_refused_unread(open_run, size: int) -> None:
+    for path in (REPORT, ENROL, LEAVE):
+        try:
+            status, said = send(open_run.url, "POST", path, b" " * size, open_run.token)
+        except ConnectionError:
+            assert size > 1_000_000, "so much is not even listened to"
+            continue
+        assert (status, said["error"]) == (413, "size")
+    assert send(open_run.url, "GET", ROUND, None, open_run.token)[0] == 200, "it is a member still"
+
+
+@pytest.mark.parametrize(
+    "kind", ["text/plain", "application/x-www-form-urlencoded", "application/xml", "", "é", "a" * 500]
+)
+def test_the_content_type_changes_nothing(open_run, kind: str) -> None:
+    """There are no cookies here: what a body is, is decided by reading it."""
+    header = {"Content-Type": kind.encode()}
+    for body, expected in ((GOOD.replace(b"0", b"7"), 409), (b"<report/>", 400), (b"round=0&participates=true", 400)):
+        assert send(open_run.url, "POST", REPORT, body, open_run.token, header)[0] == expected
+
+
+@pytest.mark.parametrize("nonce", ["", "short", "n" * 201, "n" * 1900], ids=len)
+def test_a_nonce_that_is_none(open_run, nonce: str) -> None:
+    assert send(open_run.url, "POST", ENROL, {"code": "abcd", "nonce": nonce})[0] == 400
+
+
+@pytest.mark.parametrize("code", ["", "\x00", "\ud800", "é" * 100, "' OR 1=1 --", "x" * 1500], ids=repr)
+def test_a_code_that_is_none(open_run, code: str) -> None:
+    assert send(open_run.url, "POST", ENROL, {"code": code, "nonce": NONCE})[0] in (403, 429)
+
+
+# Many.
+
+
+def test_a_thousand_wrong_codes_hurt_nobody(tmp_path: Path) -> None:
+    store = begun(tmp_path / "run.db", usual_rules(SHORT))
+    codes = codes_for(store, 4)
+    with running(store) as coordinator:
+        stranger, seen, waits = Kept(coordinator.url), Counter(), []
+        with Member(coordinator.url, enrol(coordinator.url, codes[0])) as member:
+            order, grown, rounds = [], 0, member.counted
+            for number in range(1000):
+                status, said, headers = stranger.send(ENROL, {"code": f"wrong-{number}", "nonce": NONCE})
+                order.append(status)
+                seen[status, said["error"]] += 1
+                if status == 429:
+                    waits.append(int(headers["retry-after"]))
+                if number in (300, 600):  # from the same address, behind which an honest device may be
+                    assert stranger.send(ENROL, {"code": codes[number // 300], "nonce": NONCE})[0] == 201
+                if number == 100:
+                    tracemalloc.start()
+            grown = tracemalloc.get_traced_memory()[0]
+            tracemalloc.stop()
+            assert member.counted >= rounds + 5, "rounds go on meanwhile"
+            assert stranger.send(ENROL, {"code": codes[3], "nonce": NONCE})[0] == 201
+        assert set(seen) == {(403, "code"), (429, "rate")}
+        burst = int(WRONG_AT_ONCE)
+        assert order[:burst] == [403] * burst, "some mistakes are forgiven"
+        assert order[burst] == 429
+        assert all(1 <= wait <= 2 for wait in waits)
+        assert coordinator.coordinator.faults["wrong codes"] == 1000
+        assert len(coordinator.coordinator.roll) == 4
+        assert grown < 300_000, f"{grown} bytes for 900 wrong codes"
+        stranger.close()
+
+
+def test_a_wrong_code_costs_the_disk_nothing(tmp_path: Path) -> None:
+    store = begun(tmp_path / "run.db", usual_rules(SHORT, wait_for=2))
+    codes = codes_for(store, 2)
+    with running(store) as coordinator:
+        enrol(coordinator.url, codes[0])
+        stranger, before = Kept(coordinator.url), (tmp_path / "run.db-wal").stat().st_size
+        for number in range(50):
+            assert stranger.send(ENROL, {"code": f"wrong-{number}", "nonce": NONCE})[0] in (403, 429)
+        assert (tmp_path / "run.db-wal").stat().st_size == before
+        enrol(coordinator.url, codes[1])
+        assert (tmp_path / "run.db-wal").stat().st_size > before, "a right one does"
+        stranger.close()
+
+
+def test_who_guesses_is_slowed_down_and_not_his_neighbours(tmp_path: Path) -> None:
+    store = begun(tmp_path / "run.db", usual_rules(SHORT))
+    with running(store) as coordinator:
+        guesser, neighbour = Kept(coordinator.url, "127.0.0.2"), Kept(coordinator.url, "127.0.0.3")
+        guesses = [guesser.send(REPORT, {}, f"wrong {number}")[0] for number in range(60)]
+        assert guesses[-1] == 429
+        assert neighbour.send(REPORT, {}, "wrong")[0] == 401
+        assert neighbour.send(ENROL, {"code": "wrong", "nonce": NONCE})[0] == 403
+        guesser.close()
+        neighbour.close()
+
+
+def test_a_device_that_floods_is_told_to_wait_and_the_others_are_unhurt(tmp_path: Path) -> None:
+    store = begun(tmp_path / "run.db", usual_rules(SHORT, wait_for=2))
+    codes = codes_for(store, 2)
+    with running(store) as coordinator:
+        tokens = [enrol(coordinator.url, code) for code in codes]
+        old, line = {"run": "test", "round": 0, "participates": True}, Kept(coordinator.url)
+        with Member(coordinator.url, tokens[0]) as member:
+            seen, begun_at, before = Counter(), time.monotonic(), len(member.seconds)
+            while time.monotonic() < begun_at + 2.0:
+                status, said, headers = line.send(REPORT, old, tokens[1])
+                seen[status] += 1
+                if status == 429:
+                    assert said["error"] == "rate"
+                    assert int(headers["retry-after"]) == 1
+            sent, took = sum(seen.values()), time.monotonic() - begun_at
+            assert sent / took > 250.0, "this was a flood"
+            assert set(seen) == {200, 429}
+            assert seen[200] <= REPORTS_AT_ONCE + 50.0 * took + 2
+            others = member.seconds[before:]
+        assert len(others) >= 4
+        assert sum(others) / len(others) < 2.5 * SHORT.deadline, "the other's rounds take as long as ever"
+        assert member.counted >= len(others) - 1
+        line.close()
+    assert all(closed.participants <= 1 for closed in open_store(str(tmp_path / "run.db")).history(1))
+
+
+def test_many_held_requests_of_one_device_are_not_held(tmp_path: Path) -> None:
+    store = begun(tmp_path / "run.db", usual_rules(Timing(0.0, deadline=1.0, hold=5.0), wait_for=1))
+    [code] = codes_for(store, 1)
+    codes_for(store, 1)
+    with running(store) as coordinator:
+        token = enrol(coordinator.url, code)
+        coordinator.call(coordinator.coordinator.change, "test", mode="paused")
+        answers: list[tuple[int, dict]] = []
+        threads = [
+            threading.Thread(target=lambda: answers.append(report(coordinator.url, token, 0, True))) for _ in range(30)
+        ]
+        for thread in threads:
+            thread.start()
+        end = time.monotonic() + 10.0
+        while len(answers) < 28 and time.monotonic() < end:
+            time.sleep(0.01)
+        assert len(coordinator.coordinator.waiting) == 2
+        coordinator.call(coordinator.coordinator.change, "test", mode="running")
+        for thread in threads:
+            thread.join(20)
+    assert Counter(status for status, _ in answers) == {429: 28, 200: 2}
+    assert {said["error"] for status, said in answers if status == 429} == {"held"}
+
+
+# A malicious coordinator.
+
+WORDS = 2**53
+SIGNALS = [
+    *(0.0, -0.0, 5e-324, -5e-324, 2.2250738585072014e-308, 1e-300, 1e-12, 0.3, 1.0, 2.0, 17.0, 1e6, 1e15, 1e100, 1e300),
+    *(1.7976931348623157e308, -1e-9, -1.0, -1e15, -1.7976931348623157e308, 10**400, -(10**400), 2**53 + 1, 1, 10**30),
+]
+MECHANISMS = [
+    {"kind": "clamp", "epsilon": 0.5},
+    {"kind": "clamp", "epsilon": 1.0, "center": 0.01},
+    {"kind": "clamp", "epsilon": 0.03125, "center": 0.999},
+    {"kind": "randomized-response", "epsilon": 1.0},
+    {"kind": "tracking-clamp", "epsilon": 0.5},
+    {"kind": "capped-coin", "beta": 1.0, "cap": 0.3},
+]
+COSTS = [1e-12, 3.0, 1e12, PolynomialCosts([[1e-6, 1e6]], powers=(2, 6))]
+
+
+class Unsynced(Disk):
+    def sync(self, descriptor: int) -> None:
+        return None
+
+
+class Word:
+    """Coins that give one chosen word of the 2^53."""
+
+    def __init__(self) -> None:
+        self.word = 0
+
+    def uniform(self, clients, round, purpose=0):
+        return np.full(len(clients), self.word * 2.0**-53)
+
+
+def thresholds(mechanism, average: float) -> tuple[int, int]:
+    """Of the 2^53 words, how many say yes at least and at most: those below low, and below high."""
+    low, high = mechanism.box(Public(np.array([average])))
+    return (math.ceil(Decimal(float(np.asarray(one).reshape(-1)[0])) * WORDS) for one in (low, high))
+
+
+@pytest.mark.parametrize("settings", MECHANISMS, ids=lambda one: "-".join(map(str, one.values())))
+def test_no_signal_moves_a_devices_chance_out_of_its_box(tmp_path: Path, settings: dict) -> None:
+    """Of all 2^53 words of its coin, exactly: the least ones always say yes and the greatest always no, whatever the
+    signal and the cost, and their numbers keep the certificate. A bit is (word < threshold), so that the two
+    words at the bounds stand for all."""
+    mechanism = mechanism_from_settings(Table(settings, "mechanism"))
+    for number, cost in enumerate(COSTS):
+        coordinator, coins = FakeCoordinator(signal=offered, mechanism=settings), Word()
+        options = {"coins": coins, "limit": Limit(100, 1.0), "sleep": lambda seconds: None, "disk": Unsynced()}
+        options |= {"code": "GOOD-CODE", "wire": DirectWire(coordinator)}
+        with Agent("http://x.example", tmp_path / str(number), cost, **options) as agent:
+            average, epsilon = 0.5, agent.join()[1].certificate.epsilon
+            for round in range(2 * len(SIGNALS)):
+                low, high = thresholds(mechanism, average)
+                assert_within(low, high, epsilon)
+                coins.word = low - 1 if round % 2 else high
+                assert agent.step().participates == bool(round % 2), (offered(round), average)
+                average = agent.status()["average"]
+
+
+def offered(round: int) -> float:
+    """Each of the signals twice."""
+    return SIGNALS[round // 2 % len(SIGNALS)]
+
+
+def assert_within(low: int, high: int, epsilon: float) -> None:
+    """The certificate in exact arithmetic: both ratios of the counts of words are at most e^epsilon."""
+    getcontext().prec = 60
+    most = Decimal(epsilon).exp()
+    assert 0 < low <= high < WORDS
+    assert Decimal(high) <= most * low
+    assert Decimal(WORDS - low) <= most * (WORDS - high)
+
+
+def test_a_box_that_is_too_wide_is_caught() -> None:
+    low, high = thresholds(mechanism_from_settings(Table(MECHANISMS[0], "mechanism")), 0.5)
+    with pytest.raises(AssertionError):
+        assert_within(low - WORDS // 10**12, high, 0.5)
+    with pytest.raises(AssertionError):
+        assert_within(low, high + WORDS // 10**12, 0.5)
+
+
+def test_no_answer_lets_a_device_toss_twice_for_a_round(tmp_path: Path) -> None:
+    """The coordinator forgets, contradicts itself and offers a round again with another signal: the bit stays."""
+    coordinator = FakeCoordinator(signal=lambda round: 1e9)
+    options = {"sleep": lambda seconds: None, "disk": Unsynced(), "limit": Limit(60, 1.0)}
+    with Agent("http://x.example", tmp_path, 3.0, code="GOOD-CODE", wire=DirectWire(coordinator), **options) as agent:
+        for signal in (1e9, -1e9, 0.0, 1.0) * 3:
+            coordinator.signal = lambda round, signal=signal: signal
+            for _ in range(5):
+                agent.step()
+            coordinator.open = max(0, coordinator.open - 3)
+            coordinator.books = {}
+    bits: dict[int, set[bool]] = {}
+    for sent in coordinator.reports():
+        bits.setdefault(sent["round"], set()).add(sent["participates"])
+    assert len(bits) > 10
+    assert len(coordinator.reports()) > len(bits) + 10
+    assert all(len(found) == 1 for found in bits.values())

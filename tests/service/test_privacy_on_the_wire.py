@@ -1,0 +1,477 @@
+"""Everything that a coordinator stores, logs and sends is read for what is a device's own; everything that devices
+receive, for what is the operator's. None of it is there, and leaks that are put in on purpose are found."""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import io
+import json
+import logging
+import re
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+import zipfile
+from dataclasses import dataclass, field
+from hashlib import sha256
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import numpy as np
+import pytest
+
+from service import running as service_running
+from service.running import begun, codes_for, running, send, usual_rules
+from service.wiretap import Finder, Wiretap, leaves, messages
+from turnout.algorithm.client import Averaging, ClientState, client_step, intent
+from turnout.algorithm.coins import SeededCoins
+from turnout.algorithm.mechanism import Public
+from turnout.algorithm.mechanisms.clamp import Clamp
+from turnout.privacy.journal import Disk
+from turnout.privacy.ledger import Ledger, Limit
+from turnout.privacy.lemma import lemma_epsilon
+from turnout.problem.costs import PolynomialCosts
+from turnout.service.agent.agent import Agent
+from turnout.service.agent.connection import HttpWire
+from turnout.service.agent.decider import DATUM
+from turnout.service.coordinator.device_app import DeviceApp
+from turnout.service.logs import JsonLines, Log
+from turnout.service.rounds import YES
+from turnout.service.rules import Timing
+from turnout.service.stores.locations import open_store
+from turnout.service.stores.schema import COLUMNS
+
+DEVICES, ROUNDS, SEED = 12, 15, 20
+PRIMES = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59, 61, 67, 71, 73, 79, 83, 89, 97, 101)
+MECHANISM, LEASE = Clamp(0.75), 3.0
+CAPACITY, LATER_CAPACITY, HARD_LIMIT = 712_390_625.125, 698_107_421.875, 1_013_671_875.625
+QUORUM, MOST_SIGNAL, PRIOR = 0.28730468757, 8.3061929457e-5, (0.4375, 8.0)
+LIMIT, SPENT_BEFORE = Limit(486_110_000_003, 1.31780364925), 104_729_000_017
+OFFERS = {"offer.round", "offer.signal"}
+NEXT, NO_NEXT = {"next.round", "next.signal"}, {"next"}
+WELCOME = {"version", "run", "token", "weight", "prior_average", "prior_rounds", "remember", "by"}
+WELCOME |= {"mechanism.kind", "mechanism.epsilon", "mechanism.center"} | OFFERS
+ANSWER, REFUSAL = {"round", "outcome", "counted", "lease"}, {"error", "message"}
+SHAPES = [WELCOME, ANSWER | NEXT, ANSWER | NO_NEXT, {"run", "round", "signal"}, REFUSAL, REFUSAL | NEXT, {"left"}]
+"""What a device is ever told, to the last field."""
+
+HEADERS = {
+    "date": r"[A-Z][a-z]{2}, \d\d [A-Z][a-z]{2} \d{4} \d\d:\d\d:\d\d GMT",
+    "content-type": "application/json",
+    "content-length": r"\d{1,3}",
+    "retry-after": "[1-9]",
+    "www-authenticate": "Bearer",
+    "cache-control": "no-store",
+    "connection": "close",
+}
+REQUEST_HEADERS = {"host", "accept", "accept-encoding", "content-type", "content-length", "authorization"}
+
+
+class QuickDisk(Disk):
+    """Does not wait for the disk: no power is cut here."""
+
+    def sync(self, descriptor: int) -> None:
+        return None
+
+
+def cost_of(device: int) -> PolynomialCosts:
+    """Three coefficients that are found nowhere else."""
+    factors = [0.123456789012345 * PRIMES[2 * device + offset] for offset in (0, 1, 2)]
+    return PolynomialCosts([[factors[0], 0.1 * factors[1], 0.01 * factors[2]]], powers=(2, 4, 6))
+
+
+def weight_of(device: int) -> int:
+    return 100_000_000 + 1_234_567 * PRIMES[device]
+
+
+@dataclass
+class Evidence:
+    """All that was seen of a run."""
+
+    tap: Wiretap
+    operator: Wiretap
+    files: dict[str, bytes] = field(default_factory=dict)
+    words: dict[str, bytes] = field(default_factory=dict)  # logs, and what commands and the operator's API said
+    random: set[bytes] = field(default_factory=set)  # secrets, and what is kept in their place
+
+
+def command(*arguments: object) -> list[str]:
+    return [sys.executable, "-m", "turnout", *map(str, arguments)]
+
+
+def said_by(*arguments: object) -> bytes:
+    done = subprocess.run(command(*arguments), capture_output=True, timeout=60, check=True)
+    return done.stdout + done.stderr
+
+
+class Serving:
+    """`turnout serve` as a process of its own, and the proxies in front of it."""
+
+    def __init__(self, home: Path) -> None:
+        self.store, self.home = home / "run.db", home
+        self._log = (home / "serve.log").open("wb")
+        options = f"--capacity {CAPACITY} --hard-limit {HARD_LIMIT} --missing absent --run wire --wait-for {DEVICES}"
+        options += f" --mechanism clamp --epsilon {MECHANISM.epsilon} --round-seconds 0.05 --deadline {LEASE} --port 0"
+        options += f" --set safety.quorum={QUORUM} --set safety.most_signal={MOST_SIGNAL} --set controller.initial=1e-8"
+        options += f" --set start.average={PRIOR[0]} --set start.rounds={PRIOR[1]} --operator-port 0 --log-format json"
+        self.process = subprocess.Popen(
+            command("serve", "--store", self.store, *options.split()), stdout=subprocess.PIPE, stderr=self._log
+        )
+        self.said = [self.process.stdout.readline().decode() for _ in range(3)]
+        self.devices, self.operator = (re.search(r"http://[\d.:]+", line)[0] for line in self.said[1:])
+        self.password = (home / "run.db.password").read_text().strip()
+
+    def ask(self, url: str, path: str, body: object = None) -> bytes:
+        """One request of the operator's; of a stream, the beginning."""
+        where = urlsplit(url)
+        connection = http.client.HTTPConnection(where.hostname, where.port, timeout=20)
+        basic = base64.b64encode(f"operator:{self.password}".encode()).decode()
+        headers = {"Authorization": f"Basic {basic}"}
+        if body is not None:
+            headers |= {"Content-Type": "application/json", "X-Turnout": "1"}
+        connection.request("GET" if body is None else "POST", path, None if body is None else json.dumps(body), headers)
+        reply = connection.getresponse()
+        assert reply.status in (200, 201), (path, reply.status, reply.read())
+        found = reply.read1(200_000) + reply.read1(200_000) if path == "/api/events" else reply.read()
+        connection.close()
+        return found
+
+    def stop(self) -> bytes:
+        self.process.send_signal(signal.SIGTERM)
+        rest = self.process.communicate(timeout=20)[0]
+        self._log.close()
+        return "".join(self.said).encode() + rest + (self.home / "serve.log").read_bytes()
+
+
+def start_agents(url: str, home: Path, codes: list[str]) -> list[threading.Thread]:
+    threads = []
+    for device, code in enumerate(codes):
+        folder = home / f"device-{device}"
+        folder.mkdir()
+        with Ledger.open(folder / "ledger.jsonl", datum=DATUM, limit=LIMIT, disk=QuickDisk()) as ledger:
+            ledger._append("missing", {"reports": SPENT_BEFORE, "witness": [-1, ""]})
+            ledger._move_witness()
+        coins, options = SeededCoins(SEED), {"limit": LIMIT, "client_id": device, "disk": QuickDisk(), "timeout": 20.0}
+        agent = Agent(url, folder, cost_of(device), code=code, coins=coins, **options)
+        threads.append(threading.Thread(target=agent.run, args=(ROUNDS,), daemon=True))
+        threads[-1].start()
+    return threads
+
+
+def misbehave(url: str, token: str) -> None:
+    """Every refusal that devices can get, so that it is read as well."""
+    report = {"run": "wire", "round": 0, "participates": True}
+    for body in (report, report | {"participates": False}, report | {"round": 999}, report | {"run": "other"}, [1], {}):
+        send(url, "POST", "/v1/report", body, token)
+    send(url, "POST", "/v1/report", b"x" * 3000, token)
+    for _ in range(30):
+        send(url, "POST", "/v1/report", report, "wrong")
+    send(url, "POST", "/v1/enrol", {"code": "abcd-efgh", "nonce": "n" * 20})
+    send(url, "GET", "/v1/round", None, token)
+    send(url, "GET", "/v1/nothing", None, token)
+    send(url, "POST", "/v1/leave", {}, token)
+
+
+@pytest.fixture(scope="module")
+def evidence(tmp_path_factory: pytest.TempPathFactory) -> Evidence:
+    home = tmp_path_factory.mktemp("wire")
+    serving = Serving(home)
+    try:
+        with Wiretap(serving.devices) as tap, Wiretap(serving.operator) as operator:
+            found = Evidence(tap, operator)
+            store, codes = open_store(str(serving.store)), []
+            for device in range(DEVICES):
+                codes += codes_for(store, 1, weight=weight_of(device))
+            store.close()
+            for thread in start_agents(tap.url, home, codes):
+                thread.join(60)
+                assert not thread.is_alive()
+            look_around(serving, found)
+            folders = [json.loads((home / f"device-{i}" / "agent.json").read_text()) for i in range(DEVICES)]
+            misbehave(tap.url, folders[0]["token"])
+            for secret in [one[name] for one in folders for name in ("code", "nonce", "token")]:
+                found.random |= {secret.encode(), sha256(secret.encode()).digest()}
+            found.files |= {path.name: path.read_bytes() for path in home.glob("run.db*")}  # with the log, as it runs
+    finally:
+        found.words["log"] = serving.stop()
+    found.files |= {f"{path.name} at the end": path.read_bytes() for path in home.glob("*.*")}
+    found.random |= {serving.password.encode(), base64.b64encode(f"operator:{serving.password}".encode())}
+    found.home = home
+    return found
+
+
+def look_around(serving: Serving, found: Evidence) -> None:
+    """Use everything that an operator has."""
+    url = found.operator.url
+    for path in ("/", "/api/snapshot", "/api/rounds", "/api/log", "/metrics", "/api/events", "/healthz"):
+        found.words[path] = serving.ask(url, path)
+    found.words["codes"] = serving.ask(url, "/api/codes", {"count": 2, "weight": 3})
+    found.random |= {code.encode() for code in json.loads(found.words["codes"])["codes"]}
+    found.words["control"] = serving.ask(url, "/api/control", {"capacity": LATER_CAPACITY})
+    password = serving.home / "run.db.password"
+    found.words["status"] = said_by("status", url, "--password-file", password)
+    found.words["export"] = said_by("operate", "export", serving.home / "run.npz", "--store", serving.store)
+    found.words["backup"] = said_by("operate", "backup", serving.home / "copy.db", "--store", serving.store)
+    found.words["devices"] = said_by("operate", "devices", "--store", serving.store)
+
+
+def private_numbers(store_at: Path, home: Path) -> dict[str, float]:
+    """The true intents, probabilities, slopes, Lemma and ledger values, replayed with the devices' own coins.
+
+    The replay gives every reported bit again, so these are the numbers that decided it.
+    """
+    store, private = open_store(str(store_at)), {}
+    books, slots = list(store.history()), {device.token: device.slot for device in store.devices()}
+    signals = [1e-8, *(closed.signal for closed in books[1:])]
+    for device in range(DEVICES):
+        token = json.loads((home / f"device-{device}" / "agent.json").read_text())["token"]
+        slot = slots[sha256(token.encode()).digest()]
+        cost, state = cost_of(device), ClientState(np.array([PRIOR[0] * PRIOR[1]]), PRIOR[1])
+        private |= {f"cost {device}.{term}": float(cost.terms[term, 0]) for term in range(3)}
+        for number, closed in enumerate(books[:ROUNDS]):
+            uniform, weight = SeededCoins(SEED).uniform([device], number), weight_of(device)
+            slope = cost.slope(state.average)
+            wish = intent(signals[number], weight, state.average, slope)
+            chance = MECHANISM.probability(wish, Public(state.average, signals[number]))
+            lemma = lemma_epsilon(wish, MECHANISM.parameters()[0])
+            for name, value in {"slope": slope, "intent": wish, "probability": chance, "lemma": lemma}.items():
+                private[f"{name} of {device} in {number}"] = float(value[0])
+            _, bits = client_step(cost, MECHANISM, state, signals[number], uniform, weights=weight)
+            assert bool(bits[0]) == (closed.code(slot) in (2, 3)), "the replay is the device"
+            state = state.after(np.array([float(closed.code(slot) == YES)]), Averaging())
+    for spent in range(ROUNDS + 1):
+        private[f"spent after {spent}"] = float(SPENT_BEFORE + spent)
+        private[f"remaining after {spent}"] = float(LIMIT.reports - SPENT_BEFORE - spent)
+    return private | {"limit": float(LIMIT.reports), "limit per report": LIMIT.epsilon_per_report}
+
+
+@pytest.fixture(scope="module")
+def private(evidence: Evidence) -> Finder:
+    finder = Finder(private_numbers(evidence.home / "run.db", evidence.home), public=MECHANISM.parameters())
+    inner = [name for name in finder.private if name.startswith("probability")]
+    assert len(inner) > DEVICES, "some chances are no bounds of the box"
+    return finder
+
+
+def without(text: bytes, random: set[bytes]) -> bytes:
+    """The text without the random words that are known and belong there: what is left has nothing to hide."""
+    for word in sorted(random, key=len, reverse=True):
+        text = text.replace(word, b"\n")
+    return text
+
+
+def test_nothing_that_crosses_the_wire_is_a_devices_own(evidence: Evidence, private: Finder) -> None:
+    assert len(evidence.tap.conversations) >= DEVICES
+    for crossed in (evidence.tap.sent, evidence.tap.received, evidence.operator.sent, evidence.operator.received):
+        assert len(crossed) > 1000
+        assert private.in_bytes(without(crossed, evidence.random)) == []
+
+
+def test_a_device_sends_its_bit_and_nothing_else(evidence: Evidence) -> None:
+    check_requests(evidence.tap.conversations[:DEVICES])
+
+
+def check_requests(conversations) -> None:
+    """Every field and every header that agents sent is one of the protocol's."""
+    reports = 0
+    for one in conversations:
+        for request in messages(bytes(one.sent)):
+            assert {name for name, _ in request.headers} <= REQUEST_HEADERS
+            keys = {path for path, _ in leaves(request.json() or {})}
+            assert keys in [{"code", "nonce"}, {"run", "round", "participates"}, set()], request
+            reports += "participates" in keys
+    assert reports
+
+
+def test_nothing_that_is_stored_is_a_devices_own(evidence: Evidence, private: Finder) -> None:
+    assert {"run.db", "run.db-wal", "run.db at the end", "copy.db at the end", "run.npz at the end"} <= set(
+        evidence.files
+    )
+    for name, content in evidence.files.items():
+        assert private.in_bytes(without(content, evidence.random)) == [], name
+    for name in ("run.db", "copy.db"):
+        cells = 0
+        connection = sqlite3.connect(evidence.home / name)
+        tables = [row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+        assert set(tables) == {"meta", *COLUMNS}
+        for table in tables:
+            for row in connection.execute(f"SELECT * FROM {table}"):
+                cells += len(row)
+                assert not any(private.in_value(cell) for cell in row if cell not in evidence.random), (table, row)
+        connection.close()
+        assert cells > 12 * ROUNDS
+
+
+def test_nothing_that_is_exported_is_a_devices_own(evidence: Evidence, private: Finder) -> None:
+    archive = zipfile.ZipFile(io.BytesIO(evidence.files["run.npz at the end"]))
+    arrays = {"signal", "participants", "capacity", "checkpoints", "state_participations", "state_rounds"}
+    kept = {name.removesuffix(".npy") for name in archive.namelist()}
+    assert arrays <= kept
+    assert all(re.match("signal|participants|capacity|checkpoints|state_|controller|provenance", name) for name in kept)
+    for name in archive.namelist():
+        content = archive.read(name)
+        assert private.in_bytes(content) == [], name
+        if name.endswith(".npy"):
+            values = np.load(io.BytesIO(content), allow_pickle=False)
+            assert not any(private.in_value(value) for value in values.reshape(-1).tolist()), name
+
+
+def test_nothing_that_is_logged_or_said_is_a_devices_own(evidence: Evidence, private: Finder) -> None:
+    assert evidence.words["log"].count(b'"round closed"') >= ROUNDS
+    for name, words in evidence.words.items():
+        assert private.in_bytes(without(words, evidence.random)) == [], name
+
+
+def test_logs_and_the_operators_interface_have_no_field_for_it(evidence: Evidence) -> None:
+    """Short numbers, such as seconds, could be anything: so each of them stands under a name that is known."""
+    logged = set()
+    for line in evidence.words["log"].splitlines():
+        if line.startswith(b"{"):
+            logged |= {path for path, _ in leaves(json.loads(line))}
+    usual = {"time", "level", "event", "part", "round", "participants", "heard", "members", "frozen", "seconds"}
+    assert logged <= usual | {"mode", "before", "signal", "reason"}
+    shown = {path for path, _ in leaves(json.loads(evidence.words["/api/snapshot"]))}
+    account = {f"account.{name}" for name in ("text", "epsilon_per_report", "total_epsilon", "delta", "reports")}
+    plain = "run round mode capacity hard_limit most_signal signal offered members heard late gone waiting_for frozen"
+    plain += " open_seconds round_seconds deadline leader version uptime"
+    counted = {path for path in shown if path.startswith(("faults.", "counters."))}
+    assert shown - counted <= {*plain.split(), *account}
+    rounds = {path for path, _ in leaves(json.loads(evidence.words["/api/rounds"]))}
+    names = "round signal participants demand capacity members heard frozen seconds closed_at"
+    assert rounds == {f"rounds[].{name}" for name in names.split()}
+
+
+def check_answers(conversations, public: dict[str, set]) -> None:
+    """Every byte that devices received is a known field with a value that it may have."""
+    told = set()
+    for one in conversations:
+        for answer in messages(bytes(one.received)):
+            assert re.fullmatch(r"HTTP/1\.1 \d{3}( [A-Za-z ]*)?", answer.first)
+            for name, value in answer.headers:
+                assert re.fullmatch(HEADERS[name], value), (name, value)
+            found = dict(leaves(answer.json()))
+            assert set(found) in SHAPES, found
+            told |= set(found)
+            for path, value in found.items():
+                name = path.rpartition(".")[2]
+                assert name not in public or value in public[name], (path, value)
+            assert 0.0 <= found.get("lease", 0.0) <= 2 * LEASE
+            numbers = re.findall(r"\d+", str(found.get("message", "")))
+            assert all(int(number) in {*range(ROUNDS + 2), 53, 2048} for number in numbers), found
+    assert told >= WELCOME | ANSWER | REFUSAL
+
+
+def test_devices_receive_the_signal_and_nothing_else_of_capacity_number_or_turnout(evidence: Evidence) -> None:
+    store = open_store(str(evidence.home / "run.db"))
+    books = list(store.history())
+    tokens = {json.loads((evidence.home / f"device-{i}" / "agent.json").read_text())["token"] for i in range(DEVICES)}
+    public = {"signal": {closed.signal for closed in books} | {store.position().offered}, "token": tokens}
+    public |= {"weight": set(map(weight_of, range(DEVICES))), "prior_average": {PRIOR[0]}, "prior_rounds": {PRIOR[1]}}
+    public |= {"round": set(range(len(books) + 1)), "version": {1}, "run": {"wire"}, "remember": {None}}
+    public |= {"by": {"bit"}, "kind": {"clamp"}, "epsilon": {MECHANISM.epsilon}, "center": {MECHANISM.center}}
+    check_answers(evidence.tap.conversations, public)
+    secret = {"capacity": CAPACITY, "later capacity": LATER_CAPACITY, "hard limit": HARD_LIMIT}
+    secret |= {"quorum": QUORUM, "bound": MOST_SIGNAL}
+    secret |= {f"turnout {closed.round}": closed.participants for closed in books}
+    secret |= {f"demand {closed.round}": closed.demand for closed in books}
+    finder = Finder(secret, public=map(weight_of, range(DEVICES)), digits=6)
+    assert len(finder.private) > ROUNDS
+    assert finder.in_bytes(without(evidence.tap.received, evidence.random)) == []
+    assert {"capacity", "hard limit"} <= set(finder.in_bytes(evidence.words["/api/snapshot"])), "it finds what is there"
+
+
+# Leaks that are put in on purpose.
+
+
+COST = 0.123456789012345 * 7
+LONG, SHORT = [repr(COST), f"{COST:.15e}", f"{100 * COST:.14f}"], [f"{COST:.9g}", f"{COST:.9e}", "0.8641975230"]
+
+
+@pytest.mark.parametrize("written", [*LONG, *SHORT])
+def test_a_number_is_found_as_text(written: str) -> None:
+    finder, near = Finder({"cost": COST}), b"0.8641975241 0.864 1.8641975230 -0.86419752 10.8641975230"
+    for around in ("cost={}", '{{"a": {}}}', "[1, {},2]", "{}", *(["x{}y"] if written in LONG else [])):
+        assert set(finder.in_bytes(around.format(written).encode())) == {"cost"}
+    assert finder.in_bytes(near) == []
+
+
+@pytest.mark.parametrize("kind", ["<f8", ">f8", "<f4", ">f4"])
+def test_a_number_is_found_as_bytes(kind: str) -> None:
+    finder, form = Finder({"cost": COST}), np.array(COST, kind).tobytes()
+    for written in (form, form.hex().encode(), base64.b64encode(form)):
+        assert finder.in_bytes(b"before" + written + b"after") == ["cost"]
+    assert finder.in_bytes(np.array(1.001 * COST, kind).tobytes()) == []
+
+
+class Leaky:
+    """The device application of a careless day: a header that helps with debugging."""
+
+    def __init__(self, coordinator) -> None:
+        self._app, self._coordinator = DeviceApp(coordinator), coordinator
+
+    async def __call__(self, scope, receive, send) -> None:
+        async def leak(message) -> None:
+            if message["type"] == "http.response.start":
+                capacity = str(self._coordinator.control.capacity).encode()
+                message["headers"] = [*message["headers"], (b"x-debug", capacity)]
+            await send(message)
+
+        await self._app(scope, receive, leak)
+
+
+def tapped_round(store_at: Path, wire=HttpWire) -> Wiretap:
+    """One device's first rounds, overheard."""
+    store = begun(store_at, usual_rules(Timing(0.0, deadline=1.0, hold=1.0)), capacity=CAPACITY)
+    [code] = codes_for(store, 1)
+    with running(store) as coordinator, Wiretap(coordinator.url) as tap:
+        folder, options = store_at.with_suffix(".device"), {"code": code, "wire": wire(tap.url), "disk": QuickDisk()}
+        Agent(tap.url, folder, cost_of(1), limit=Limit(10, 1.0), **options).run(rounds=3)
+    return tap
+
+
+def test_a_capacity_in_a_header_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    finder = Finder({"capacity": CAPACITY}, digits=6)
+    assert finder.in_bytes(tapped_round(tmp_path / "sound.db").received) == []
+    monkeypatch.setattr(service_running, "DeviceApp", Leaky)
+    tap = tapped_round(tmp_path / "leaky.db")
+    assert "capacity" in finder.in_bytes(tap.received)
+    with pytest.raises(KeyError, match="x-debug"):
+        check_answers(tap.conversations, {})
+
+
+class Telling(HttpWire):
+    """The agent of a careless day: its report says what it was decided from."""
+
+    def send(self, method, path, body, token):
+        if path == "/v1/report":
+            body = json.dumps(json.loads(body) | {"cost": float(cost_of(1).terms[0, 0])}).encode()
+        return super().send(method, path, body, token)
+
+
+def test_a_cost_in_a_report_is_found(tmp_path: Path) -> None:
+    finder = Finder({"cost": float(cost_of(1).terms[0, 0])})
+    sound, telling = tapped_round(tmp_path / "sound.db"), tapped_round(tmp_path / "telling.db", Telling)
+    check_requests(sound.conversations)
+    assert finder.in_bytes(sound.sent) == []
+    assert "cost" in finder.in_bytes(telling.sent)
+    with pytest.raises(AssertionError, match="participates"):
+        check_requests(telling.conversations)
+
+
+def test_an_intent_in_a_log_is_found() -> None:
+    wish = 0.123456789012345 * 5
+    finder, stream = Finder({"intent": wish}), io.StringIO()
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(JsonLines())
+    logger = logging.getLogger("turnout.sabotage")
+    logger.addHandler(handler)
+    try:
+        Log("sabotage").error("decided", intent=wish)
+        assert finder.in_bytes(stream.getvalue().encode()) == [], "its own name is withheld"
+        Log("sabotage").error("decided", wish=wish)
+        assert "intent" in finder.in_bytes(stream.getvalue().encode())
+    finally:
+        logger.removeHandler(handler)

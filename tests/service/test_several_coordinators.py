@@ -1,0 +1,175 @@
+"""Several coordinators on one PostgreSQL database: rounds close once, whoever of them dies."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import time
+
+import pytest
+
+from service.faults import Proxy, Served, sooner, until
+from service.postgres import server
+from service.running import begun, codes_for, running, send, usual_rules
+from service.scene import SHORT, Scene, impatient
+from turnout.service.rules import Timing
+from turnout.service.stores.locations import open_store
+
+
+@pytest.fixture(autouse=True)
+def _impatient(monkeypatch):
+    impatient(monkeypatch)
+
+
+@pytest.fixture
+def location():
+    return server().database()
+
+
+def test_a_device_that_enrolled_here_is_known_there_at_once(location):
+    """Behind a load balancer the next request may go to another front end."""
+    store = begun(location, usual_rules(Timing(round=0.0, deadline=60.0)))
+    codes = codes_for(store, 40)
+    with running(store) as here, running(open_store(location)) as there:
+        for number, code in enumerate(codes):
+            status, welcome = send(here.url, "POST", "/v1/enrol", {"code": code, "nonce": "n" * 20})
+            assert status == 201
+            assert send(there.url, "GET", "/v1/round", None, welcome["token"])[0] == 200, number
+        assert send(there.url, "GET", "/v1/round", None, "x" * 43)[0] == 401
+
+
+class Several:
+    """Processes on one database, and the proxy before them."""
+
+    def __init__(self, scene: Scene, count: int, timing: Timing = SHORT) -> None:
+        self.scene, self.all = scene, [scene.serve(port=0) for _ in range(count)]
+        self.proxy = Proxy()
+
+    async def ready(self) -> None:
+        for one in self.all:
+            await one.soon()
+        self.proxy.targets = tuple(one.url for one in self.all)
+
+    async def leader(self) -> Served:
+        """The one that closes rounds; there is never more than one."""
+        found = []
+
+        def there_is_one() -> bool:
+            found[:] = [one for one in self.all if one.snapshot()["leader"]]
+            return bool(found)
+
+        await sooner(there_is_one)
+        return found[0]
+
+    async def replace(self, one: Served) -> None:
+        """Kill one; another starts in its place, elsewhere."""
+        self.all.remove(one)
+        one.kill()
+        self.all.append(self.scene.serve(port=0))
+        await self.ready()
+
+    def __enter__(self) -> Several:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for one in self.all:
+            one.kill()
+
+
+@contextlib.asynccontextmanager
+async def several(scene: Scene, count: int = 3):
+    with Several(scene, count) as found:
+        await found.ready()
+        async with found.proxy, scene.fleet(found.proxy):
+            await sooner(lambda: scene.running.record.enrolled == scene.running.record.devices)
+            yield found
+            await scene.rounds(3)
+            await scene.drain()
+
+
+@pytest.mark.deployment
+def test_the_leader_is_killed_and_a_front_end_is_killed(tmp_path, location):
+    scene, took = Scene(tmp_path, location), []
+
+    async def play() -> Proxy:
+        async with several(scene) as coordinators:
+            await scene.rounds(5)
+            for turn in range(6):
+                leader = await coordinators.leader()
+                others = [one for one in coordinators.all if one is not leader]
+                victim = leader if turn % 2 == 0 else others[0]
+                before, begun_at = scene.books().position.round, time.monotonic()
+                coordinators.all.remove(victim)
+                victim.kill()
+                coordinators.proxy.targets = tuple(one.url for one in coordinators.all)
+                await sooner(lambda before=before: scene.books().position.round > before + 1)
+                took.append(time.monotonic() - begun_at)
+                coordinators.all.append(scene.serve(port=0))
+                await coordinators.ready()
+                await scene.rounds(3)
+        return coordinators.proxy
+
+    proxy = asyncio.run(play())
+    books = scene.agreed(proxy)
+    print(f"{len(books.rounds)} rounds; rounds go on after {[round(one, 2) for one in took]} s")
+    assert max(took) < 10.0
+
+
+@pytest.mark.deployment
+def test_a_front_end_and_a_leader_that_sleep_for_a_while(tmp_path, location):
+    """SIGSTOP: others close rounds meanwhile; who wakes finds that it is behind, and does no harm."""
+    scene = Scene(tmp_path, location, timing=Timing(0.0, 0.4, 0.4, 2.0))
+
+    async def play() -> Proxy:
+        async with several(scene) as coordinators:
+            await scene.rounds(5)
+            for turn in range(6):
+                leader = await coordinators.leader()
+                others = [one for one in coordinators.all if one is not leader]
+                sleeper = leader if turn % 2 == 0 else others[0]
+                sleeper.signal(signal.SIGSTOP)
+                await asyncio.sleep(2.5)
+                sleeper.signal(signal.SIGCONT)
+                await scene.rounds(3)
+        return coordinators.proxy
+
+    books = scene.agreed(asyncio.run(play()))
+    print(f"{len(books.rounds)} rounds")
+
+
+@pytest.mark.deployment
+def test_the_database_is_killed(tmp_path):
+    """All coordinators live on, and so do the rounds; reports that lay on the table are sent again."""
+    from service.postgres import Server
+
+    database = Server()
+    try:
+        scene = Scene(tmp_path, database.database())
+
+        async def play() -> Proxy:
+            async with several(scene, 2) as coordinators:
+                await scene.rounds(5)
+                for _ in range(3):
+                    await asyncio.to_thread(database.restart)
+                    await scene.rounds(5)
+                assert all(one.process.poll() is None for one in coordinators.all)
+            return coordinators.proxy
+
+        scene.agreed(asyncio.run(play()))
+    finally:
+        database.remove()
+
+
+@pytest.mark.deployment
+def test_devices_that_join_while_rounds_go_by(tmp_path, location):
+    """The round at which a device starts is the same in the books and in its own history."""
+    scene = Scene(tmp_path, location, wait_for=1)
+
+    async def play() -> Proxy:
+        async with several(scene, 2) as coordinators:
+            await scene.rounds(3)
+        return coordinators.proxy
+
+    books = scene.agreed(asyncio.run(play()))
+    assert len({device.joined for device in books.devices}) > 1

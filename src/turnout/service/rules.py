@@ -159,15 +159,15 @@ def _given(values: Mapping[str, Any]) -> dict[str, Any]:
 def rules_from_settings(table: Table) -> Rules:
     """Rules from a table, such as a file of `turnout plan -o`; only `safety.missing` has no default::
 
-    [mechanism]                 # clamp with 1.0 per report
-    [controller]                # self-tuning
-    [start]
-    [averaging]
-    [safety]
-    missing = "absent"
-    hard_limit = 700
-    [timing]
-    round = 10
+        [mechanism]                 # clamp with 1.0 per report
+        [controller]                # self-tuning
+        [start]
+        [averaging]
+        [safety]
+        missing = "absent"
+        hard_limit = 700
+        [timing]
+        round = 10
     """
     table.ignore("capacity", "population", "rounds", "seed", "engine", "keep", "schedule")
     safety, timing = table.table("safety", {}), table.table("timing", {})

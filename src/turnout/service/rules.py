@@ -157,7 +157,9 @@ def _given(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def rules_from_settings(table: Table) -> Rules:
-    """Rules from a table, such as a file of `turnout plan -o`; only `safety.missing` has no default::
+    """Rules from a table, such as a file of `turnout plan -o`.
+
+    Everything but `safety.missing` has a default::
 
         [mechanism]                 # clamp with 1.0 per report
         [controller]                # self-tuning

@@ -43,12 +43,13 @@ def test_every_public_name_is_documented(name):
                     assert inspect.getdoc(getattr(thing, method)), f"{name}.{public}.{method}"
 
 
-@pytest.mark.parametrize("name", [name for name in turnout.__all__ if not name.startswith("_")])
-def test_every_name_at_the_root_has_an_example(name):
-    assert ">>>" in inspect.getdoc(getattr(turnout, name)) or name in NO_EXAMPLE
+REFERENCE = re.findall(r"^\.\. auto(?:class|function):: turnout\.(\S+)", (ROOT / "docs/reference.md").read_text(), re.M)
 
 
-NO_EXAMPLE = {"Trajectory", "ClientState", "Optimum"}  # made by simulate, client_step, optimum, which have one
+@pytest.mark.parametrize("name", sorted({*turnout.__all__, *REFERENCE} - {"__version__"}))
+def test_every_name_of_the_root_and_of_the_reference_has_an_example(name):
+    module, _, public = f"turnout.{name}".rpartition(".")
+    assert ">>>" in inspect.getdoc(getattr(importlib.import_module(module), public))
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.relative_to(ROOT).as_posix())
@@ -72,3 +73,24 @@ def test_nothing_of_this_machine_or_of_a_registry_is_named():
         text = path.read_text(errors="replace")
         assert not re.search(r"(?<![\w.])/(work|farm|root|opt)/", text), path
         assert not re.search(r"--(extra-)?index-url|https?://[^\s\"')]*(pypi|npmjs|pythonhosted)", text), path
+
+
+LINES = 10
+
+
+def test_no_block_of_ten_lines_is_written_twice():
+    """The same lines to the letter, indentation aside; imports, and lines without a word, do not count."""
+    seen, twice = {}, []
+    for path in [*SOURCES, *sorted((ROOT / "tests").rglob("*.py")), *sorted((ROOT / "benchmarks").rglob("*.py"))]:
+        lines = [(number, line.strip()) for number, line in enumerate(path.read_text().splitlines(), 1)]
+        lines = [(number, line) for number, line in lines if re.search(r"\w", line) and not IMPORT.match(line)]
+        for first in range(len(lines) - LINES + 1):
+            block = tuple(line for _, line in lines[first : first + LINES])
+            place = f"{path.relative_to(ROOT)}:{lines[first][0]}"
+            if block in seen:
+                twice.append(f"{place} as {seen[block]}")
+            seen.setdefault(block, place)
+    assert not twice
+
+
+IMPORT = re.compile(r"(from|import) |\w+,$")

@@ -61,7 +61,7 @@ class Books:
 
 
 def assert_sound(books: Books) -> None:
-    """No round is missing, totals are those of the acknowledged bits, and every signal follows from the rounds before."""
+    """No round is missing, totals are those of the acknowledged bits, every signal follows from the rounds before."""
     assert [closed.round for closed in books.rounds] == list(range(books.position.round))
     weight = np.array([device.weight for device in books.devices])
     joined = np.array([device.joined for device in books.devices])
@@ -140,7 +140,9 @@ def _assert_one_bit_a_round(record: FleetRecord, wire: Wire) -> None:
         assert bits[0] == record.rounds[round].bits[device_of[token]], f"round {round}: another bit than on file"
 
 
-def _assert_same_histories(books: Books, codes: Codes, fleet: Fleet, costs, seed: int) -> tuple[ClientState, np.ndarray]:
+def _assert_same_histories(
+    books: Books, codes: Codes, fleet: Fleet, costs, seed: int
+) -> tuple[ClientState, np.ndarray]:
     """Every bit is what one toss of the device's coin gives after the history that the *books* have of it.
 
     Returns:

@@ -328,7 +328,7 @@ def answer_first() -> None:
     async def closing(self: Coordinator) -> None:
         codes, now, members = self.open.codes(), self.clock(), self.roll.members()
         closed, position = close(self.rules, self.position, members, codes, self.control.capacity, self._random)
-        await self._closed(closed, position, now)
+        self._closed(closed, position, now)
         await asyncio.sleep(0.05)
         await self.in_store(self.store.close_round, closed, position)
 

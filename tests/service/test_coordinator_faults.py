@@ -6,21 +6,14 @@ import asyncio
 import contextlib
 import random
 import time
-from pathlib import Path
 
 import pytest
 
-from service.agreement import Books, assert_agreed
-from service.faults import FAULTS, Proxy, Served, port_of_our_own, some_of, sooner
+from service.faults import FAULTS, Proxy, some_of, sooner
 from service.postgres import server
-from service.running import begun, codes_for, usual_rules
-from turnout import paper_population
-from turnout.service.fleet.fleet import Fleet
+from service.scene import SEED, Scene, impatient
 from turnout.service.fleet.switchboard import Switchboard
 from turnout.service.rules import Timing
-from turnout.service.stores.locations import open_store
-from turnout.service.stores.store import PAUSED
-
 
 
 @pytest.fixture(autouse=True)
@@ -65,7 +58,7 @@ async def killed(scene: Scene, kills: int, **options) -> tuple[Proxy, list[int]]
 
 def test_a_coordinator_that_is_killed_five_times(tmp_path):
     scene = Scene(tmp_path, str(tmp_path / "run.db"), devices=12)
-    proxy, closed = asyncio.run(killed(scene, 5))
+    proxy, _ = asyncio.run(killed(scene, 5))
     books = scene.agreed(proxy)
     assert len(books.rounds) > 5
     assert scene.running.record.reconnects >= 12

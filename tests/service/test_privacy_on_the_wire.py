@@ -15,6 +15,7 @@ import subprocess
 import sys
 import threading
 import zipfile
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
@@ -26,7 +27,7 @@ import pytest
 from service import running as service_running
 from service.running import begun, codes_for, running, send, usual_rules
 from service.wiretap import Finder, Wiretap, leaves, messages
-from turnout.algorithm.client import Averaging, ClientState, client_step, intent
+from turnout.algorithm.client import Averaging, ClientState, Prior, client_step, intent
 from turnout.algorithm.coins import SeededCoins
 from turnout.algorithm.mechanism import Public
 from turnout.algorithm.mechanisms.clamp import Clamp
@@ -38,8 +39,8 @@ from turnout.service.agent.agent import Agent
 from turnout.service.agent.connection import HttpWire
 from turnout.service.agent.decider import DATUM
 from turnout.service.coordinator.device_app import DeviceApp
-from turnout.service.logs import JsonLines, Log
-from turnout.service.rounds import YES
+from turnout.service.logs import SECRET_NAMES, JsonLines, Log
+from turnout.service.rounds import REFUSED, YES
 from turnout.service.rules import Timing
 from turnout.service.stores.locations import open_store
 from turnout.service.stores.schema import COLUMNS
@@ -49,6 +50,7 @@ PRIMES = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59, 61, 67
 MECHANISM, LEASE = Clamp(0.75), 3.0
 CAPACITY, LATER_CAPACITY, HARD_LIMIT = 712_390_625.125, 698_107_421.875, 1_013_671_875.625
 QUORUM, MOST_SIGNAL, PRIOR = 0.28730468757, 8.3061929457e-5, (0.4375, 8.0)
+BY_BIT = Averaging()
 LIMIT, SPENT_BEFORE = Limit(486_110_000_003, 1.31780364925), 104_729_000_017
 OFFERS = {"offer.round", "offer.signal"}
 NEXT, NO_NEXT = {"next.round", "next.signal"}, {"next"}
@@ -91,6 +93,7 @@ def weight_of(device: int) -> int:
 class Evidence:
     """All that was seen of a run."""
 
+    home: Path
     tap: Wiretap
     operator: Wiretap
     files: dict[str, bytes] = field(default_factory=dict)
@@ -176,12 +179,12 @@ def misbehave(url: str, token: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def evidence(tmp_path_factory: pytest.TempPathFactory) -> Evidence:
+def evidence(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Evidence]:
     home = tmp_path_factory.mktemp("wire")
     serving = Serving(home)
     try:
         with Wiretap(serving.devices) as tap, Wiretap(serving.operator) as operator:
-            found = Evidence(tap, operator)
+            found = Evidence(home, tap, operator)
             store, codes = open_store(str(serving.store)), []
             for device in range(DEVICES):
                 codes += codes_for(store, 1, weight=weight_of(device))
@@ -190,17 +193,22 @@ def evidence(tmp_path_factory: pytest.TempPathFactory) -> Evidence:
                 thread.join(60)
                 assert not thread.is_alive()
             look_around(serving, found)
-            folders = [json.loads((home / f"device-{i}" / "agent.json").read_text()) for i in range(DEVICES)]
-            misbehave(tap.url, folders[0]["token"])
-            for secret in [one[name] for one in folders for name in ("code", "nonce", "token")]:
+            misbehave(tap.url, enrolment(home, 0)["token"])
+            for secret in [enrolment(home, i)[name] for i in range(DEVICES) for name in ("code", "nonce", "token")]:
                 found.random |= {secret.encode(), sha256(secret.encode()).digest()}
             found.files |= {path.name: path.read_bytes() for path in home.glob("run.db*")}  # with the log, as it runs
-    finally:
         found.words["log"] = serving.stop()
-    found.files |= {f"{path.name} at the end": path.read_bytes() for path in home.glob("*.*")}
-    found.random |= {serving.password.encode(), base64.b64encode(f"operator:{serving.password}".encode())}
-    found.home = home
-    return found
+        found.files |= {f"{path.name} at the end": path.read_bytes() for path in home.glob("*.*")}
+        found.random |= {serving.password.encode(), base64.b64encode(f"operator:{serving.password}".encode())}
+        yield found
+    finally:
+        if serving.process.poll() is None:
+            serving.process.kill()
+            serving.stop()
+
+
+def enrolment(home: Path, device: int) -> dict:
+    return json.loads((home / f"device-{device}" / "agent.json").read_text())
 
 
 def look_around(serving: Serving, found: Evidence) -> None:
@@ -218,39 +226,47 @@ def look_around(serving: Serving, found: Evidence) -> None:
     found.words["devices"] = said_by("operate", "devices", "--store", serving.store)
 
 
-def private_numbers(store_at: Path, home: Path) -> dict[str, float]:
-    """The true intents, probabilities, slopes, Lemma and ledger values, replayed with the devices' own coins.
+def private_numbers(store_at: Path, home: Path, averaging: Averaging = BY_BIT) -> dict[str, float]:
+    """The true intents, probabilities, slopes and Lemma values, replayed with the devices' own coins.
 
     The replay gives every reported bit again, so these are the numbers that decided it.
     """
     store, private = open_store(str(store_at)), {}
-    books, slots = list(store.history()), {device.token: device.slot for device in store.devices()}
-    signals = [1e-8, *(closed.signal for closed in books[1:])]
+    books, slots = list(store.history()), {device.token: device for device in store.devices()}
     for device in range(DEVICES):
-        token = json.loads((home / f"device-{device}" / "agent.json").read_text())["token"]
-        slot = slots[sha256(token.encode()).digest()]
         cost, state = cost_of(device), ClientState(np.array([PRIOR[0] * PRIOR[1]]), PRIOR[1])
         private |= {f"cost {device}.{term}": float(cost.terms[term, 0]) for term in range(3)}
-        for number, closed in enumerate(books[:ROUNDS]):
-            uniform, weight = SeededCoins(SEED).uniform([device], number), weight_of(device)
-            slope = cost.slope(state.average)
-            wish = intent(signals[number], weight, state.average, slope)
-            chance = MECHANISM.probability(wish, Public(state.average, signals[number]))
+        member = slots[sha256(enrolment(home, device)["token"].encode()).digest()]
+        for closed in books[:ROUNDS]:
+            average, uniform = state.average, SeededCoins(SEED).uniform([device], closed.round)
+            slope = cost.slope(average)
+            wish = intent(closed.signal, member.weight, average, slope)
+            chance = MECHANISM.probability(wish, Public(average, closed.signal))
             lemma = lemma_epsilon(wish, MECHANISM.parameters()[0])
-            for name, value in {"slope": slope, "intent": wish, "probability": chance, "lemma": lemma}.items():
-                private[f"{name} of {device} in {number}"] = float(value[0])
-            _, bits = client_step(cost, MECHANISM, state, signals[number], uniform, weights=weight)
-            assert bool(bits[0]) == (closed.code(slot) in (2, 3)), "the replay is the device"
-            state = state.after(np.array([float(closed.code(slot) == YES)]), Averaging())
-    for spent in range(ROUNDS + 1):
-        private[f"spent after {spent}"] = float(SPENT_BEFORE + spent)
-        private[f"remaining after {spent}"] = float(LIMIT.reports - SPENT_BEFORE - spent)
-    return private | {"limit": float(LIMIT.reports), "limit per report": LIMIT.epsilon_per_report}
+            found = {"slope": slope, "intent": wish, "probability": chance, "lemma": lemma}
+            found |= {} if averaging.by == "bit" else {"average": average, "history": state.participations}
+            private |= {f"{name} of {device} in {closed.round}": float(value[0]) for name, value in found.items()}
+            step, settings = closed.signal, {"weights": member.weight, "averaging": averaging}
+            counted, (later, bits) = (
+                closed.code(member.slot),
+                client_step(cost, MECHANISM, state, step, uniform, **settings),
+            )
+            assert bool(bits[0]) == (counted in (YES, REFUSED)), "the replay is the device"
+            state = state.after(np.zeros(1), averaging) if counted == REFUSED else later
+    store.close()
+    return private
+
+
+def ledger_numbers() -> dict[str, float]:
+    spent = {f"spent after {after}": float(SPENT_BEFORE + after) for after in range(ROUNDS + 1)}
+    left = {f"left after {after}": float(LIMIT.reports - SPENT_BEFORE - after) for after in range(ROUNDS + 1)}
+    return spent | left | {"limit": float(LIMIT.reports), "limit per report": LIMIT.epsilon_per_report}
 
 
 @pytest.fixture(scope="module")
 def private(evidence: Evidence) -> Finder:
-    finder = Finder(private_numbers(evidence.home / "run.db", evidence.home), public=MECHANISM.parameters())
+    numbers = private_numbers(evidence.home / "run.db", evidence.home) | ledger_numbers()
+    finder = Finder(numbers, public=MECHANISM.parameters())
     inner = [name for name in finder.private if name.startswith("probability")]
     assert len(inner) > DEVICES, "some chances are no bounds of the box"
     return finder
@@ -290,7 +306,7 @@ def test_nothing_that_is_stored_is_a_devices_own(evidence: Evidence, private: Fi
     assert {"run.db", "run.db-wal", "run.db at the end", "copy.db at the end", "run.npz at the end"} <= set(
         evidence.files
     )
-    for name, content in evidence.files.items():
+    for content, name in {content: name for name, content in evidence.files.items()}.items():
         assert private.in_bytes(without(content, evidence.random)) == [], name
     for name in ("run.db", "copy.db"):
         cells = 0
@@ -339,6 +355,9 @@ def test_logs_and_the_operators_interface_have_no_field_for_it(evidence: Evidenc
     plain += " open_seconds round_seconds deadline leader version uptime"
     counted = {path for path in shown if path.startswith(("faults.", "counters."))}
     assert shown - counted <= {*plain.split(), *account}
+    metrics = set(re.findall(r"^turnout_(\w+)", evidence.words["/metrics"].decode(), re.MULTILINE))
+    assert len(metrics) > 20
+    assert not any(word in SECRET_NAMES for name in metrics for word in name.split("_"))
     rounds = {path for path, _ in leaves(json.loads(evidence.words["/api/rounds"]))}
     names = "round signal participants demand capacity members heard frozen seconds closed_at"
     assert rounds == {f"rounds[].{name}" for name in names.split()}
@@ -367,7 +386,7 @@ def check_answers(conversations, public: dict[str, set]) -> None:
 def test_devices_receive_the_signal_and_nothing_else_of_capacity_number_or_turnout(evidence: Evidence) -> None:
     store = open_store(str(evidence.home / "run.db"))
     books = list(store.history())
-    tokens = {json.loads((evidence.home / f"device-{i}" / "agent.json").read_text())["token"] for i in range(DEVICES)}
+    tokens = {enrolment(evidence.home, device)["token"] for device in range(DEVICES)}
     public = {"signal": {closed.signal for closed in books} | {store.position().offered}, "token": tokens}
     public |= {"weight": set(map(weight_of, range(DEVICES))), "prior_average": {PRIOR[0]}, "prior_rounds": {PRIOR[1]}}
     public |= {"round": set(range(len(books) + 1)), "version": {1}, "run": {"wire"}, "remember": {None}}
@@ -381,6 +400,27 @@ def test_devices_receive_the_signal_and_nothing_else_of_capacity_number_or_turno
     assert len(finder.private) > ROUNDS
     assert finder.in_bytes(without(evidence.tap.received, evidence.random)) == []
     assert {"capacity", "hard limit"} <= set(finder.in_bytes(evidence.words["/api/snapshot"])), "it finds what is there"
+
+
+def test_an_average_that_moves_by_probability_stays_on_the_device(tmp_path: Path) -> None:
+    """Then it is not public either: neither stored, nor sent, nor exported."""
+    averaging = Averaging(by="probability")
+    rules = usual_rules(wait_for=DEVICES, mechanism=MECHANISM, averaging=averaging, prior=Prior(*PRIOR))
+    store = begun(tmp_path / "run.db", rules, capacity=7.390625)
+    with running(store) as coordinator, Wiretap(coordinator.url) as tap:
+        for thread in start_agents(tap.url, tmp_path, codes_for(store, DEVICES)):
+            thread.join(60)
+            assert not thread.is_alive()
+    private = Finder(private_numbers(tmp_path / "run.db", tmp_path, averaging), [*MECHANISM.parameters(), *PRIOR, 3.5])
+    said_by("operate", "export", tmp_path / "run.npz", "--store", tmp_path / "run.db")
+    archive = zipfile.ZipFile(tmp_path / "run.npz")
+    assert not any(name.startswith("state_") for name in archive.namelist())
+    secrets = {enrolment(tmp_path, i)[name].encode() for i in range(DEVICES) for name in ("code", "nonce", "token")}
+    secrets |= {sha256(secret).digest() for secret in secrets}
+    kept = [(tmp_path / "run.db").read_bytes(), *(archive.read(name) for name in archive.namelist())]
+    for text in (tap.sent, tap.received, *kept):
+        assert private.in_bytes(without(text, secrets)) == []
+    assert private.in_bytes(b"".join((tmp_path / f"device-{i}/test/rounds.jsonl").read_bytes() for i in range(DEVICES)))
 
 
 # Leaks that are put in on purpose.

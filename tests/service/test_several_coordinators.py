@@ -9,10 +9,10 @@ import time
 
 import pytest
 
-from service.faults import Proxy, Served, sooner, until
+from service.faults import Proxy, Served, sooner
 from service.postgres import server
 from service.running import begun, codes_for, running, send, usual_rules
-from service.scene import SHORT, Scene, impatient
+from service.scene import Scene, impatient
 from turnout.service.rules import Timing
 from turnout.service.stores.locations import open_store
 
@@ -42,7 +42,7 @@ def test_a_device_that_enrolled_here_is_known_there_at_once(location):
 class Several:
     """Processes on one database, and the proxy before them."""
 
-    def __init__(self, scene: Scene, count: int, timing: Timing = SHORT) -> None:
+    def __init__(self, scene: Scene, count: int) -> None:
         self.scene, self.all = scene, [scene.serve(port=0) for _ in range(count)]
         self.proxy = Proxy()
 
@@ -78,8 +78,9 @@ class Several:
 
 
 @contextlib.asynccontextmanager
-async def several(scene: Scene, count: int = 3):
+async def several(scene: Scene, count: int = 3, **network):
     with Several(scene, count) as found:
+        found.proxy = Proxy(**network)
         await found.ready()
         async with found.proxy, scene.fleet(found.proxy):
             await sooner(lambda: scene.running.record.enrolled == scene.running.record.devices)
@@ -151,7 +152,7 @@ def test_the_database_is_killed(tmp_path):
             async with several(scene, 2) as coordinators:
                 await scene.rounds(5)
                 for _ in range(3):
-                    await asyncio.to_thread(database.restart)
+                    database.restart()
                     await scene.rounds(5)
                 assert all(one.process.poll() is None for one in coordinators.all)
             return coordinators.proxy
@@ -166,8 +167,11 @@ def test_devices_that_join_while_rounds_go_by(tmp_path, location):
     """The round at which a device starts is the same in the books and in its own history."""
     scene = Scene(tmp_path, location, wait_for=1)
 
+    def slow_enrolments(message: bytes) -> str:
+        return "delay" if message.startswith(b"POST /v1/enrol") else ""
+
     async def play() -> Proxy:
-        async with several(scene, 2) as coordinators:
+        async with several(scene, 2, mischief=slow_enrolments, slowness=3.0) as coordinators:
             await scene.rounds(3)
         return coordinators.proxy
 

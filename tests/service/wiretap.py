@@ -197,9 +197,8 @@ class Finder:
 
     def in_value(self, value: object) -> list[str]:
         """The names of what a value is or holds: of a table's cell, an array's element, a JSON leaf."""
-        if isinstance(value, float):
-            close = [name for name, one in self.private.items() if math.isclose(one, value, rel_tol=1e-6)]
-            return close + self.in_bytes(repr(value).encode())
+        if isinstance(value, (int, float)):
+            return [name for name, one in self.private.items() if math.isclose(one, value, rel_tol=1e-9)]
         return self.in_bytes(value if isinstance(value, bytes) else str(value).encode())
 
     def _of_token(self, token: bytes) -> list[str]:

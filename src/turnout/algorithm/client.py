@@ -119,6 +119,10 @@ class ClientState:
         participations: past participations, shape (clients,).
         rounds: rounds behind them, shape (clients,), or one number for all.
         memory: the public surrogate costs that a mechanism released at joining, else None.
+
+    Example:
+        >>> ClientState(np.array([3.0]), 10.0).average
+        array([0.3])
     """
 
     participations: Array

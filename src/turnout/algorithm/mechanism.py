@@ -33,6 +33,11 @@ class Mechanism:
     """How intent becomes the probability of taking part.
 
     A subclass gives `parameters`, `response` and `limits`; parameters may differ by client.
+
+    Example:
+        >>> from turnout.algorithm.mechanisms.clamp import Clamp
+        >>> Clamp(epsilon=1.0).probability(np.array([0.0, 0.5, 1.0]), Public()).round(3)
+        array([0.269, 0.5  , 0.731])
     """
 
     kind: ClassVar[str]

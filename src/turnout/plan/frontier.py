@@ -104,6 +104,12 @@ class Frontier:
         no_floor: why there are none.
         curves: the mechanisms.
         promises_nothing: (name, gap) of mechanisms without any total; a gap of None: cannot meet the capacity.
+
+    Example:
+        >>> from turnout import paper_population
+        >>> found = frontier(paper_population().problem(600), 100, adversary="sum", totals=[2.0], beyond=[])
+        >>> round(100 * found.random_gap)
+        100
     """
 
     adversary: str

@@ -31,6 +31,12 @@ class Outlook:
         forecast: the mean-field forecast that it rests on.
         controller: the server that it is made for.
         settling_rounds: until the turnout stays near the capacity; None: longer than planned for.
+
+    Example:
+        >>> from turnout import Classical, Prior, paper_population
+        >>> found = outlook(paper_population().problem(600), Classical(), 2000, Averaging(), Prior(0.5, 10))
+        >>> abs(found.gap) < 0.02
+        True
     """
 
     gap: float

@@ -32,6 +32,12 @@ class Plan:
         account: what it gives away over all rounds, and against whom.
         outlook: the expected gap with its band, the turnout's spread, and the server.
         others: what the other mechanisms offered, best first, each with what speaks against it.
+
+    Example:
+        >>> from turnout import paper_population
+        >>> found = plan(Wish(paper_population().problem(600), rounds=500, budget=3.0, adversary="sum"))
+        >>> sorted(found.settings())
+        ['averaging', 'capacity', 'controller', 'mechanism', 'rounds', 'start']
     """
 
     wish: Wish

@@ -31,6 +31,11 @@ class Estimates:
         average: the clients' averages, shape (clients,).
         slope: its best guess of f_i' there: what reports show of a cost, whatever the number of terms.
         likely: between which the slope lies with 90 % (in its belief), shape (clients, 2).
+
+    Example:
+        >>> guess = Estimates(10, np.array([[3.1]]), np.array([0.5]), np.array([3.1]), np.array([[2.8, 3.5]]))
+        >>> guess.likely[0].tolist()
+        [2.8, 3.5]
     """
 
     rounds: int

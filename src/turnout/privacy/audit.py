@@ -42,6 +42,12 @@ class Finding:
         event: what showed it: the event, the two costs and the signals.
         hits, trials: how often it happened under the one cost.
         other_hits, other_trials: the same under the other.
+
+    Example:
+        >>> from turnout.privacy.audit_claims import per_report
+        >>> claim = per_report(1.0, rounds=1)[0]
+        >>> Finding(claim, 1.2, "a yes: cheap, not dear", 900, 1000, 100, 1000).refuted
+        True
     """
 
     claim: Claim
@@ -73,6 +79,10 @@ class Audit:
         trials: of each cost and signals that were tested.
         tests: how many events were tested; the false-alarm rate is split among them.
         false_alarm: the chance that a reporter that keeps all claims is refuted, at most.
+
+    Example:
+        >>> Audit("my client", (), trials=1000, tests=1, false_alarm=1e-6).refuted
+        False
     """
 
     name: str

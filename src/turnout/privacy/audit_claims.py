@@ -142,6 +142,11 @@ def of_mechanism(mechanism: Mechanism, rounds: int, delta: float = DELTA) -> tup
 
     Raises:
         ValueError: it promises nothing that could be refuted.
+
+    Example:
+        >>> from turnout.algorithm.mechanisms.clamp import Clamp
+        >>> len(of_mechanism(Clamp(1.0), rounds=2)) > 1
+        True
     """
     promise = certificate(mechanism)
     if math.isinf(promise.epsilon):

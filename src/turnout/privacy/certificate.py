@@ -31,6 +31,12 @@ class Certificate:
         per: "report", or "lifetime" (all reports together).
         against: whom it holds against.
         why: where it comes from, or why there is none.
+
+    Example:
+        >>> from turnout.algorithm.mechanisms.clamp import Clamp
+        >>> found = certificate(Clamp(epsilon=0.5))
+        >>> found.epsilon, found.per
+        (0.5, 'report')
     """
 
     epsilon: float

@@ -21,6 +21,12 @@ class Optimum:
         cost: the smallest total cost.
 
     Paper: x* of Problem (2). Differs from paper: there, x* is the last average of a classical run.
+
+    Example:
+        >>> from turnout import paper_population
+        >>> best = optimum(paper_population().problem(600))
+        >>> round(best.cost, 1), round(best.price, 2)
+        (1753.6, 9.98)
     """
 
     average: Array

@@ -128,6 +128,17 @@ def close(
 
     Returns:
         The round for the books, and where the run stands after it.
+
+    Example:
+        >>> from turnout.algorithm.mechanisms.clamp import Clamp
+        >>> from turnout.algorithm.self_tuning import SelfTuningController
+        >>> from turnout.service.rules import Safety
+        >>> rules = Rules(Clamp(1.0), SelfTuningController(), Safety("absent"))
+        >>> devices = Members(np.ones(3, np.int64), np.zeros(3, np.int64), np.ones(3, np.bool_))
+        >>> reports = np.array([YES, NO, YES], np.uint8)
+        >>> closed, after = close(rules, first_position(rules), devices, reports, 1.0, np.random.default_rng(0))
+        >>> closed.participants, after.round, after.signal < closed.signal
+        (2, 1, True)
     """
     codes = np.where(members.here, reports, MISSING).astype(np.uint8)
     heard, on = codes != MISSING, unpack(position.on, len(members))
@@ -184,6 +195,16 @@ def thinning(rules: Rules, closed: ClosedRound, members: Members) -> float:
     devices are away, and a device with the cost x^p comes back with an intent that is x^(2-p) times as high: were the
     signal merely held, all would come at once. So it sinks by the square of the thinning, which is
     exact for p = 4 and a caution of a few rounds for p = 2.
+
+    Example:
+        >>> from turnout.algorithm.mechanisms.clamp import Clamp
+        >>> from turnout.algorithm.self_tuning import SelfTuningController
+        >>> from turnout.service.rules import Safety
+        >>> rules = Rules(Clamp(1.0), SelfTuningController(), Safety("absent"))  # a prior worth 10 rounds
+        >>> devices = Members(np.ones(2, np.int64), np.zeros(2, np.int64), np.ones(2, np.bool_))
+        >>> closed = ClosedRound(9, 1.0, 1.0, np.array([NO, MISSING], np.uint8), 0, 0, 2, 1, True)
+        >>> thinning(rules, closed, devices)
+        0.95
     """
     missing = members.here & (closed.codes == MISSING)
     if not missing.any():

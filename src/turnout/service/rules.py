@@ -170,6 +170,10 @@ def rules_from_settings(table: Table) -> Rules:
         hard_limit = 700
         [timing]
         round = 10
+
+    Example:
+        >>> rules_from_settings(Table({"safety": {"missing": "absent"}})).timing.deadline
+        15.0
     """
     table.ignore("capacity", "population", "rounds", "seed", "engine", "keep", "schedule")
     safety, timing = table.table("safety", {}), table.table("timing", {})

@@ -31,6 +31,15 @@ def read_design(path: str | Path) -> Design:
     Raises:
         FileProblem: the file is missing or not TOML.
         ValueError: a setting is unknown or out of range.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.NamedTemporaryFile("w", suffix=".toml") as file:
+        ...     _ = file.write("rounds = 5\\ncapacity = 600\\n[mechanism]\\nkind = 'classical'\\n")
+        ...     _ = file.write("[controller]\\ngain = 0.0075\\ninitial = 0.35\\n[sweep]\\nseeds = 3\\n")
+        ...     file.flush()
+        ...     len(read_design(file.name).runs)
+        3
     """
     return design_from_settings(read_toml(path))
 

@@ -48,6 +48,12 @@ class Trajectory:
         provenance: version, settings, seed and engine.
 
     What was not kept is None.
+
+    Example:
+        >>> from turnout import Classical, IntegralController, paper_population, simulate
+        >>> run = simulate(paper_population().problem(600), Classical(), IntegralController(0.0075, 0.35), rounds=50)
+        >>> run.rounds, run.participants[:3].tolist()
+        (50, [1200, 31, 0])
     """
 
     signal: Array

@@ -48,6 +48,12 @@ class Forecast:
         rounds: after so many; None is the limit.
         spread: the standard deviation of the turnout; with no controller, what cannot be avoided.
         path: how a finite run gets there.
+
+    Example:
+        >>> from turnout import PaperCoin, paper_population
+        >>> found = predict(paper_population().problem(600), PaperCoin(3.5))
+        >>> round(found.cost / found.best.cost, 4)
+        1.0069
     """
 
     average: Array

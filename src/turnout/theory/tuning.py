@@ -31,6 +31,11 @@ class Tuning:
         gain: recommended.
         initial: a first signal from which few come rather than many.
         settling_rounds: until the expected turnout stays within 2 % of the capacity; None: not within 20,000.
+
+    Example:
+        >>> from turnout import Classical, paper_population
+        >>> tune(paper_population().problem(600), Classical()).largest_gain > 0.02
+        True
     """
 
     largest_gain: float

@@ -78,6 +78,12 @@ class Agent:
         witness: the ledger's second file, best on other storage.
         chance: draws the pauses after failures.
         disk: the durable steps, for tests.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder, Agent("http://127.0.0.1:8440", folder, 3.0) as agent:
+        ...     print(agent.status()["run"])
+        None
     """
 
     def __init__(

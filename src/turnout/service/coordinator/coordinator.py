@@ -11,6 +11,7 @@ import contextlib
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
@@ -40,6 +41,9 @@ from turnout.settings import Table
 
 POLL = 0.5
 """Seconds between two looks at the store for what others have changed; a tenth of it where it is shared."""
+
+LONGEST_LOOK = 5.0
+"""Seconds for which somebody with an unknown token waits for the next look at a shared store."""
 
 KEPT = 16
 """Closed rounds that are answered from memory."""
@@ -82,6 +86,23 @@ class Coordinator:
         leads: whether this process closes rounds.
         version: one more with every change that people see.
         stopping: whether it is on its way out.
+
+    Example:
+        >>> import json, tempfile
+        >>> from turnout.service.rounds import first_position
+        >>> from turnout.service.stores.locations import open_store
+        >>> rules = rules_from_settings(Table({"safety": {"missing": "absent"}}))
+        >>> async def one_look(folder):
+        ...     store = open_store(f"{folder}/run.db", create=True)
+        ...     store.begin(Run("example", json.loads(json.dumps(rules.settings())), 0.0), first_position(rules), 5.0)
+        ...     coordinator = Coordinator(store)
+        ...     coordinator.start()
+        ...     await coordinator.change("me", capacity=4.0)
+        ...     await coordinator.stop()
+        ...     return coordinator.control.capacity, coordinator.offer
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     asyncio.run(one_look(folder))
+        (4.0, b'{"round":0,"signal":1.0}')
     """
 
     def __init__(
@@ -93,9 +114,11 @@ class Coordinator:
         self.run: Run = run
         self.rules: Rules = rules_from_settings(Table(dict(run.settings)))
         self.roll, self.clock = Roll(), clock
-        self.roll.take(store.devices())
-        self.position: Position = store.position()
+        self._known = self._looked = self.clock()  # memory is as the store was then, or newer; when we looked last
         self.control: Control = store.control()
+        self.roll.take(store.devices())
+        self.roll.revision = self.control.revision
+        self.position: Position = store.position()
         self.open = OpenRound(self.position.round, self.roll, self.clock())
         self.last: ClosedRound | None = store.closed(self.position.round - 1) if self.position.round else None
         self.faults: dict[str, int] = {}
@@ -106,9 +129,8 @@ class Coordinator:
         self._random = random or np.random.default_rng()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="store")
         self._books = asyncio.Lock()  # one change of the books at a time, and memory follows before the next
-        self._news, self._changed = asyncio.Event(), asyncio.Condition()
+        self._news, self._changed, self._seen = asyncio.Event(), asyncio.Condition(), asyncio.Event()
         self._answered: dict[int, Answered] = {}
-        self._looked = self.clock()
         self._desk = EnrolmentDesk(self._enrol)
         self._tasks: list[asyncio.Task[None]] = []
         self.offer = _offer(self.position)
@@ -145,12 +167,11 @@ class Coordinator:
 
     async def slot_of(self, token: str) -> int | None:
         """The member with this token."""
-        digest = hashed(token)
-        slot = self.roll.slots.get(digest)
-        if slot is None and self.store.shared and self.clock() > self._looked + POLL / 10:
-            async with self._books:
-                await self._look()  # it may have enrolled elsewhere a moment ago
-            slot = self.roll.slots.get(digest)
+        digest, asked = hashed(token), self.clock()
+        while (slot := self.roll.slots.get(digest)) is None and self.store.shared and self._known < asked:
+            if self.stopping or self.clock() > asked + LONGEST_LOOK:
+                raise StoreProblem("the database does not answer, and the device may have enrolled elsewhere")
+            await _at_most(self._seen.wait(), LONGEST_LOOK)  # it may have enrolled elsewhere a moment ago
         return slot
 
     async def enrol(self, code: str, nonce: str) -> Welcome | None:
@@ -283,9 +304,10 @@ class Coordinator:
             raise
         if self.control.mode != RUNNING:
             self._take_control(await self.in_store(self.store.control))
-        await self._closed(closed, position, now)
+        self._closed(closed, position, now)
+        await self._tell()
 
-    async def _closed(self, closed: ClosedRound, position: Position, when: float | None) -> None:
+    def _closed(self, closed: ClosedRound, position: Position, when: float) -> None:
         """A round is in the books: memory follows, and everyone who waits is answered."""
         self.position, self.offer, self.last = position, _offer(position), closed
         self.roll.note(closed.codes)
@@ -300,12 +322,11 @@ class Coordinator:
         self.waiting.release(self.clock(), everyone=True)
         fields = {name: getattr(closed, name) for name in ("round", "participants", "heard", "members", "frozen")}
         log.info("round closed", **fields, seconds=round(closed.seconds, 3))
-        await self._tell()
 
     # What others do to the store: the operator's commands, other coordinators.
 
     async def _look(self) -> None:
-        before, self._looked = self._looked, self.clock()
+        self._looked = now = self.clock()
         control = await self.in_store(self.store.control)
         if control != self.control:
             self._take_control(control)
@@ -314,21 +335,30 @@ class Coordinator:
             self.roll.take(await self.in_store(self.store.devices, self.roll.revision))
             self.roll.revision = control.revision
             self.open.recount()
-        await self._catch_up(before)
+        await self._catch_up()
+        self._known = now
+        self._seen.set()
+        self._seen = asyncio.Event()
         if self.store.shared:
             await self._merge()
             self.leads = await self.in_store(self.store.lead)
 
-    async def _catch_up(self, before: float) -> None:
-        """Rounds that another has closed since our last look; their leases are counted from then."""
+    async def _catch_up(self) -> None:
+        """Rounds that another has closed since we last knew; their leases are counted from then.
+
+        They are all taken in one go: in between, devices would be offered a round that is closed already.
+        """
         position = await self.in_store(self.store.position)
-        while self.position.round < position.round:
-            closed = await self.in_store(self.store.closed, self.position.round)
+        rounds = []
+        for number in range(self.position.round, position.round):
+            closed = await self.in_store(self.store.closed, number)
             if closed is None:
-                raise StoreProblem(f"round {self.position.round} is missing in the books: restore a backup")
-            newest = closed.round + 1 == position.round
-            following = position if newest else Position(closed.round + 1, closed.signal, position.controller)
-            await self._closed(closed, following, before)
+                raise StoreProblem(f"round {number} is missing in the books: restore a backup")
+            rounds.append(closed)
+        for closed in rounds:
+            self._closed(closed, replace(position, round=closed.round + 1), self._known)
+        if rounds:
+            await self._tell()
 
     async def _merge(self) -> None:
         """Put our reports on the table, and take everyone's."""
@@ -348,17 +378,26 @@ class Coordinator:
 
     async def _enrol(self, wishes: Sequence[Enrolment]) -> tuple[list[Device | None], Offer]:
         async with self._books:
+            found = await self._entered(wishes)
+            offer = Offer(self.position.round, self.position.offered)
+        self.counters["enrolments"] += sum(device is not None for device in found)
+        self._news.set()
+        await self._tell()
+        return found, offer
+
+    async def _entered(self, wishes: Sequence[Enrolment]) -> list[Device | None]:
+        """Devices of the open round. Another may close it meanwhile: who comes again joins at the next."""
+        found: list[Device | None] = []
+        for _ in range(5 if self.store.shared else 1):
             found = await self.in_store(self.store.enrol, wishes, time.time())
             if self.store.shared:
                 await self._look()
             else:
                 self.roll.take(sorted((device for device in found if device), key=lambda device: device.slot))
                 self.open.recount()
-            offer = Offer(self.position.round, self.position.offered)
-        self.counters["enrolments"] += sum(device is not None for device in found)
-        self._news.set()
-        await self._tell()
-        return found, offer
+            if all(device is None or device.joined >= self.position.round for device in found):
+                break
+        return found
 
     async def _tell(self) -> None:
         self.version += 1

@@ -89,7 +89,10 @@ class DeviceApp:
         body = await read_body(receive, LARGEST_BODY)
         if body is None:
             return await _refuse(send, 413, "size", f"a body has at most {LARGEST_BODY} bytes")
-        slot, refusal = await self._device(scope, arrived)
+        try:
+            slot, refusal = await self._device(scope, arrived)
+        except StoreProblem:
+            return await _refuse(send, 503, "store", "the books cannot be read now: try again", _RETRY)
         if refusal is not None:
             return await send_json(send, *refusal)
         try:
@@ -106,7 +109,7 @@ class DeviceApp:
             status, answer = await self._answer(slot, found["run"], found["round"], found["participates"], arrived)
         except StoreProblem:
             return await _refuse(send, 503, "store", "the books cannot be read now: try again", _RETRY)
-        await send_json(send, status, answer)
+        await send_json(send, status, answer, _RETRY if status == 429 else ())
 
     async def _answer(self, slot: int, run: str, round: int, bit: bool, arrived: float) -> tuple[int, bytes]:
         """What a report is answered, after waiting for its round to close if it is the open one."""

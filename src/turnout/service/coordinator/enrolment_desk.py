@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import json
 import secrets
 from collections.abc import Awaitable, Callable, Sequence
 
@@ -36,7 +38,7 @@ class EnrolmentDesk:
         Raises:
             StoreProblem: the store failed.
         """
-        token = secrets.token_urlsafe(32)
+        token = token_of(code, nonce)
         waiting: asyncio.Future[tuple[Device, Offer] | None] = asyncio.get_running_loop().create_future()
         self._wishes.append((Enrolment(hashed(code), hashed(nonce), hashed(token)), waiting))
         self._bell.set()
@@ -66,6 +68,19 @@ class EnrolmentDesk:
         for device, (_, waiting) in zip(found, wishes, strict=True):
             if not waiting.done():
                 waiting.set_result(None if device is None else (device, offer))
+
+
+def token_of(code: str, nonce: str) -> str:
+    """The token of who enrols with this code and this secret of its own: whoever asks twice is told the same.
+
+    A network may deliver an enrolment a second time, long after the first was answered; a new token would then
+    shut the device out. Nobody else has the nonce, and the coordinator keeps nothing but hashes.
+
+    Example:
+        >>> token_of("code", "n" * 20) == token_of("code", "n" * 20) != token_of("code", "m" * 20)
+        True
+    """
+    return base64.urlsafe_b64encode(hashed(json.dumps(["turnout token", code, nonce]))).decode().rstrip("=")
 
 
 def new_codes(count: int) -> list[str]:

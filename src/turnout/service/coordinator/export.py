@@ -26,6 +26,15 @@ def export(store: Store) -> Trajectory:
     Raises:
         ValueError: no round is closed yet.
         StoreProblem: the store has no run, or fails.
+
+    Example:
+        >>> import tempfile
+        >>> from turnout.service.stores.locations import open_store
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     export(open_store(f"{folder}/run.db", create=True))
+        Traceback (most recent call last):
+        ...
+        turnout.service.stores.store.StoreProblem: the store has no run yet: there is nothing to export
     """
     run = store.run()
     if run is None:

@@ -24,7 +24,7 @@ class Roll:
 
     Attributes:
         slots: from a token's hash to the slot, of members alone.
-        revision: the newest change that it has seen.
+        revision: every change up to this one has been taken; whoever knows that sets it.
         missed: rounds in a row without a report, by slot.
     """
 
@@ -54,7 +54,6 @@ class Roll:
                 self._devices[device.slot] = device
             if device.left is None:
                 self.slots[device.token] = device.slot
-            self.revision = max(self.revision, device.revision)
         if new or devices:
             self._members = None
         return new

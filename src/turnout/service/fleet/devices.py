@@ -33,6 +33,11 @@ class Devices:
         welcome: of the first device that enrolled; all others must be told the same.
         record: holds the bits on file.
         keep: how many rounds stay on file; None: all.
+
+    Attributes:
+        last: the newest round that each has decided or missed, shape (devices,).
+        reported: the round whose report is on its way, shape (devices,).
+        unsettled: whether `last` awaits its acknowledgement, shape (devices,).
     """
 
     def __init__(self, costs: Costs, coins: Coins, welcome: Welcome, record: FleetRecord, keep: int | None) -> None:
@@ -48,9 +53,9 @@ class Devices:
         self._draws = self._coins.uniform(np.arange(count), 0, ENROLMENT)
         self._memory: Costs | None = None
         self._stale = type(self._mechanism).enrol is not Mechanism.enrol
-        self.last = np.full(count, NEVER)  # newest round that was decided or missed
-        self.reported = np.full(count, NEVER)  # round whose report is on its way
-        self._unsettled = np.zeros(count, np.bool_)  # whether `last` awaits its acknowledgement
+        self.last = np.full(count, NEVER)
+        self.reported = np.full(count, NEVER)
+        self.unsettled = np.zeros(count, np.bool_)
         record.weights = self._weights
 
     def join(self, device: int, welcome: Welcome) -> None:
@@ -85,12 +90,12 @@ class Devices:
             seen.first_answer, seen.last_answer = seen.first_answer or heard[0], heard[1]
         else:
             contradicted = 0
-        open = batch[self._unsettled[batch] & (self.last[batch] == round)]
+        open = batch[self.unsettled[batch] & (self.last[batch] == round)]
         if len(open):
             without = self._state(open).after(np.zeros(len(open)), self._averaging)
             self._participations[open] = self._if_counted[open] if counted else without.participations
             self._rounds[open] = without.rounds
-            self._unsettled[open] = False
+            self.unsettled[open] = False
         return contradicted
 
     def decide(self, batch: Batch, offer: Offer) -> Bits:
@@ -116,13 +121,13 @@ class Devices:
             averaging=self._averaging,
         )
         self._if_counted[batch] = after.participations
-        self._unsettled[batch], self.last[batch] = True, offer.round
+        self.unsettled[batch], self.last[batch] = True, offer.round
         return bits
 
     def _miss(self, batch: Batch, round: int) -> None:
         """An unanswered round and those never offered count as not participating."""
-        gaps = round - 1 - self.last[batch] + self._unsettled[batch]
-        self._unsettled[batch] = False
+        gaps = round - 1 - self.last[batch] + self.unsettled[batch]
+        self.unsettled[batch] = False
         for gap in np.unique(gaps[gaps > 0]):
             late = batch[gaps == gap]
             state = missed(self._state(late), int(gap), self._averaging)

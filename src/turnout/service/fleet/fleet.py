@@ -159,13 +159,25 @@ class Fleet:
         return not np.isin(self._where, (JOINING, ACTIVE)).any()
 
     def _begin(self) -> None:
-        """Enrol whoever has not; ask for the open round in the name of all others."""
+        """Enrol whoever has not; of the others, who awaits an answer sends its bit again, who does not asks for a round."""
         self._to_enrol, self._enrolling = deque(np.flatnonzero(self._where == JOINING).tolist()), 0
         self._end = math.inf if self._to_enrol else self._newest + self._rounds
-        for device in np.flatnonzero(np.isin(self._where, (ACTIVE, CUT, DONE))).tolist():
-            self._where[device] = ACTIVE
+        joined = np.flatnonzero(np.isin(self._where, (ACTIVE, CUT, DONE)))
+        self._where[joined] = ACTIVE
+        unanswered = np.zeros(len(joined), np.bool_) if self._devices is None else self._devices.unsettled[joined]
+        for device in joined[~unanswered].tolist():
             self._ask(device)
+        for offer, batch in self._unanswered(joined[unanswered]):
+            self._report(batch, offer)
         self._enrol_more()
+
+    def _unanswered(self, devices: Batch) -> list[tuple[Offer, Batch]]:
+        """These devices by the round whose answer they await."""
+        if self._devices is None:
+            return []
+        last = self._devices.last[devices]
+        signals = {round: self.record.rounds[round].signal for round in np.unique(last).tolist()}
+        return [(Offer(round, signal), devices[last == round]) for round, signal in signals.items()]
 
     def _enrol_more(self) -> None:
         head = self._address.request("POST", ENROL)

@@ -18,6 +18,14 @@ def open_store(location: str, *, create: bool = False) -> Store:
     Raises:
         StoreProblem: there is none, or it cannot be used.
         MissingExtra: PostgreSQL's library is not installed.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     store = open_store(f"{folder}/run.db", create=True)
+        ...     print(store.run())
+        ...     store.close()
+        None
     """
     if location.startswith(("postgresql://", "postgres://")):
         from turnout.service.stores.postgres_store import PostgresStore

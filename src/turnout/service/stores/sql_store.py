@@ -10,7 +10,7 @@ from functools import partial
 from typing import TypeVar
 
 from turnout.errors import invalid
-from turnout.service.rounds import YES, ClosedRound, Codes, Position
+from turnout.service.rounds import MISSING, YES, ClosedRound, Codes, Position
 from turnout.service.stores import store
 from turnout.service.stores.schema import (
     COLUMNS,
@@ -48,6 +48,7 @@ HEAVIEST = 2**40
 """The most that one device may count for: sums of a million of them are still exact."""
 
 _PAGE = 256  # rounds of the books that are read at a time
+_FIRST = 16  # rounds of the books in which a device is looked for
 
 T = TypeVar("T")
 
@@ -158,6 +159,8 @@ class SqlStore:
                 elif slot is not None and bytes(nonce) == wish.nonce:
                     device = changed.get(slot) or self._device(tables, slot)
                     joined = position_of(state).round  # it never had its token: its history starts now
+                    if device.token == wish.token and self._was_heard(tables, device):
+                        joined = device.joined  # it had: the wish is an old one that was delivered again
                     anew = replace(device, token=wish.token, joined=joined, revision=revision + 1)
                     device = anew if device.left is None else None
                 if device:
@@ -279,6 +282,11 @@ class SqlStore:
         if row is None:
             raise invalid("slot", "a device's number", slot, "`turnout operate devices` lists them")
         return device_of(row)
+
+    def _was_heard(self, tables: Tables, device: Device) -> bool:
+        """Whether it has reported since it joined; who has its token does so in one of the first rounds."""
+        rows = tables.all(selection("books", f"WHERE round >= ? ORDER BY round LIMIT {_FIRST}"), device.joined)
+        return any(closed_of(row).code(device.slot) != MISSING for row in rows)
 
     def _set_control(self, tables: Tables, old: Control, new: Control, who: str) -> Control:
         if new == old:

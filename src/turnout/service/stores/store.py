@@ -129,6 +129,11 @@ class Store(Protocol):
 
     Raises:
         StoreProblem: from every method, if the store fails; the message says why and what to do.
+
+    Example:
+        >>> from turnout.service.stores.sqlite_store import SqliteStore
+        >>> SqliteStore.shared
+        False
     """
 
     shared: bool

@@ -15,6 +15,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
+import numpy as np
+
 
 @dataclass
 class Conversation:
@@ -190,9 +192,7 @@ class Finder:
 
     def in_bytes(self, text: bytes) -> list[str]:
         """The names of what was found."""
-        found = [name for pattern, name in self._patterns.items() if pattern in text]
-        plain = text.replace(b".", b"")
-        found += [name for digits, name in self._strings.items() if digits.encode() in plain]
+        found = _present(self._patterns, text) + _present(self._strings, text.replace(b".", b""))
         return found + [name for token in set(NUMBER.findall(text)) for name in self._of_token(token)]
 
     def in_value(self, value: object) -> list[str]:
@@ -208,6 +208,14 @@ class Finder:
         size = min(size, 17)
         name = self._rounded.get((size, f"{abs(float(token)):.{size - 1}e}"))
         return [] if name is None else [name]
+
+
+def _present(patterns: dict[bytes, str], text: bytes) -> list[str]:
+    """The names of the patterns that a text holds; most are ruled out by their first four bytes."""
+    views = [np.frombuffer(text, "<u4", (len(text) - offset) // 4, offset) for offset in range(min(4, len(text)))]
+    begins = set(np.unique(np.concatenate(views)).tolist()) if views else set()
+    likely = (pattern for pattern in patterns if int.from_bytes(pattern[:4], "little") in begins)
+    return [patterns[pattern] for pattern in likely if pattern in text]
 
 
 def binary_forms(value: float) -> set[bytes]:

@@ -128,17 +128,6 @@ def close(
 
     Returns:
         The round for the books, and where the run stands after it.
-
-    Example:
-        >>> from turnout.algorithm.mechanisms.clamp import Clamp
-        >>> from turnout.algorithm.self_tuning import SelfTuningController
-        >>> from turnout.service.rules import Safety
-        >>> rules = Rules(Clamp(1.0), SelfTuningController(), Safety("absent"))
-        >>> devices = Members(np.ones(3, np.int64), np.zeros(3, np.int64), np.ones(3, np.bool_))
-        >>> reports = np.array([YES, NO, YES], np.uint8)
-        >>> closed, after = close(rules, first_position(rules), devices, reports, 1.0, np.random.default_rng(0))
-        >>> closed.participants, after.round, after.signal < closed.signal
-        (2, 1, True)
     """
     codes = np.where(members.here, reports, MISSING).astype(np.uint8)
     heard, on = codes != MISSING, unpack(position.on, len(members))

@@ -88,21 +88,13 @@ class Coordinator:
         stopping: whether it is on its way out.
 
     Example:
-        >>> import json, tempfile
-        >>> from turnout.service.rounds import first_position
+        >>> import tempfile
         >>> from turnout.service.stores.locations import open_store
-        >>> rules = rules_from_settings(Table({"safety": {"missing": "absent"}}))
-        >>> async def one_look(folder):
-        ...     store = open_store(f"{folder}/run.db", create=True)
-        ...     store.begin(Run("example", json.loads(json.dumps(rules.settings())), 0.0), first_position(rules), 5.0)
-        ...     coordinator = Coordinator(store)
-        ...     coordinator.start()
-        ...     await coordinator.change("me", capacity=4.0)
-        ...     await coordinator.stop()
-        ...     return coordinator.control.capacity, coordinator.offer
         >>> with tempfile.TemporaryDirectory() as folder:
-        ...     asyncio.run(one_look(folder))
-        (4.0, b'{"round":0,"signal":1.0}')
+        ...     Coordinator(open_store(f"{folder}/run.db", create=True))
+        Traceback (most recent call last):
+        ...
+        turnout.service.stores.store.StoreProblem: the store has no run yet: begin one with `turnout serve --capacity …`
     """
 
     def __init__(

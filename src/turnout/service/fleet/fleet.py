@@ -159,7 +159,7 @@ class Fleet:
         return not np.isin(self._where, (JOINING, ACTIVE)).any()
 
     def _begin(self) -> None:
-        """Enrol whoever has not; of the others, who awaits an answer sends its bit again, who does not asks for a round."""
+        """Enrol whoever has not; others send a bit again that awaits its answer, or ask for the open round."""
         self._to_enrol, self._enrolling = deque(np.flatnonzero(self._where == JOINING).tolist()), 0
         self._end = math.inf if self._to_enrol else self._newest + self._rounds
         joined = np.flatnonzero(np.isin(self._where, (ACTIVE, CUT, DONE)))

@@ -17,6 +17,7 @@ from rich.console import Console
 
 import bench_page
 import bench_snapshot
+import comparison
 import machine
 import race
 import start_up
@@ -81,6 +82,8 @@ def measure(found, quick):
     found["ray"] = left_out if quick else other_script("ray_overhead.py", "ray")
     yield "the coordinator"
     found["service"] = left_out if quick else other_script("service.py", "uvloop")
+    yield "what people use now"
+    found["comparison"] = comparison.measure(quick, comparison.load())
     found["gpu"] = json.loads(GPU.read_text()) if GPU.exists() else {"left out": "not measured"}
 
 

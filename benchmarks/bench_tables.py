@@ -25,6 +25,7 @@ def tables(found):
         flower(found),
         cluster(found),
         service(found.get("service", {"left out": "not measured"})),
+        *comparison(found.get("comparison", {"left out": "not measured"})),
         *gpu(found["gpu"]),
         hardware(found),
     ]
@@ -184,6 +185,71 @@ def service(found):
     return Shown("The coordinator", caption, header, rows)
 
 
+def comparison(found):
+    """Who is chosen and at what cost, and the totals of three privacy accounts; as the README shows them."""
+    if "left out" in found:
+        return [Shown("Beside what people use now", left_out(found), [], [])]
+    return [selection(found["selection"]), accounts(found["privacy"])]
+
+
+def selection(found):
+    """Cost above the optimum, turnout, and who must know and decide what."""
+    header = ["", "Cost above the optimum", "Turnout's spread", "The server must know of each client"]
+    rows = [
+        [
+            row["contender"],
+            f"{_mean(row['gap_percent']):.2f} % ({min(row['gap_percent']):.2f} to {max(row['gap_percent']):.2f})",
+            f"{_mean(row['turnout_spread']):.1f}",
+            row["server_knows"],
+            row["promised"],
+            row["decides"],
+        ]
+        for row in found["rows"]
+    ]
+    caption = (
+        f"{found['capacity']:,} of {found['clients']:,} clients, {found['rounds']:,} rounds, the mean of "
+        f"{found['seeds']} populations like the paper's (least to greatest), all in one run. Oort runs with its artifact's "
+        "rule and defaults. It is made to reach an accuracy in little time, not to minimise this cost: its pacer allows "
+        "costlier clients whenever utility stays flat. Promises are against a server that sees every report."
+    )
+    return Shown("Beside what people use now", caption, [*header, "Promised about a report", "Who decides"], rows)
+
+
+def accounts(found):
+    """The total epsilon that three libraries report for the same reports."""
+    low, high = found["asymmetric_box"]
+    header = ["", "Total epsilon, randomized response", f"Total epsilon, box [{low:g}, {high:.4f}]", "Time, × ours"]
+    rows = [
+        [
+            f"{row['library']} {row['version']}" + (" (stored)" if row.get("stored") else ""),
+            f"{row['symmetric']:.2f}",
+            f"{row['asymmetric']:.2f}",
+            f"{row['times_turnout']:.0f}",
+            WHAT_AN_ACCOUNT_KNOWS[row["library"]],
+        ]
+        for row in found["rows"]
+    ]
+    ignored = found["accountant_that_ignores_the_count"]
+    caption = (
+        f"{found['reports']:,} reports at epsilon {found['epsilon_per_report']:g} per report, delta {found['delta']:g}, "
+        "against one that sees every report; times of the same run. The first column is exact for turnout; in the second "
+        "its total also holds for signals that a server chooses as it goes, dp-accounting's for directions fixed ahead, "
+        "and OpenDP is told the report's epsilon alone."
+    )
+    if ignored is not None:
+        caption += (
+            f" (dp-accounting's own `PLDAccountant` answers {ignored:.4f} for all of them: it ignores the count.)"
+        )
+    return Shown("Beside other privacy accounts", caption, [*header, "What it knows of participation"], rows)
+
+
+WHAT_AN_ACCOUNT_KNOWS = {
+    "turnout": "the mechanism's box, who looks on, and each client's ledger",
+    "dp-accounting": "nothing: it is handed distributions",
+    "OpenDP": "nothing: it is handed measurements",
+}
+
+
 def gpu(found):
     """Whatever the GPU benchmark wrote: facts, and a table for each list of rows."""
     if "left out" in found:
@@ -203,6 +269,10 @@ def hardware(found):
     """What it ran on."""
     rows = [[name, str(value)] for name, value in found["machine"].items()]
     return Shown("The machine", f"What this ran on, {found['date']}.", ["What", "Which"], rows)
+
+
+def _mean(values):
+    return sum(values) / len(values)
 
 
 def left_out(found):

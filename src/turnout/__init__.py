@@ -23,10 +23,11 @@ if TYPE_CHECKING:
     from turnout.algorithm.mechanisms.paper_coin import PaperCoin
     from turnout.algorithm.self_tuning import SelfTuningController
     from turnout.algorithm.server import IntegralController
-    from turnout.problem.costs import Costs, PolynomialCosts
+    from turnout.problem.costs import PolynomialCosts
     from turnout.problem.optimum import Optimum, optimum
     from turnout.problem.population import Population, paper_population, read_population
     from turnout.problem.problem import Problem
+    from turnout.report.picture import plot
     from turnout.simulation.keep import Keep
     from turnout.simulation.schedule import Schedule
     from turnout.simulation.simulate import replicate, simulate
@@ -39,7 +40,6 @@ _HOME = {
     "Averaging": "algorithm.client",
     "Classical": "algorithm.mechanisms.classical",
     "ClientState": "algorithm.client",
-    "Costs": "problem.costs",
     "IntegralController": "algorithm.server",
     "Keep": "simulation.keep",
     "Optimum": "problem.optimum",
@@ -57,6 +57,7 @@ _HOME = {
     "client_step": "algorithm.client",
     "optimum": "problem.optimum",
     "paper_population": "problem.population",
+    "plot": "report.picture",
     "predict": "theory.fixed_point",
     "read_population": "problem.population",
     "replicate": "simulation.simulate",
@@ -67,7 +68,6 @@ __all__ = [
     "Averaging",
     "Classical",
     "ClientState",
-    "Costs",
     "IntegralController",
     "Keep",
     "Optimum",
@@ -86,6 +86,7 @@ __all__ = [
     "client_step",
     "optimum",
     "paper_population",
+    "plot",
     "predict",
     "read_population",
     "replicate",

@@ -4,8 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from turnout import Costs, PolynomialCosts, Problem
-from turnout.problem.costs import bisect_slope, check_costs, inverse_slope
+from turnout import PolynomialCosts, Problem
+from turnout.problem.costs import Costs, bisect_slope, check_costs, inverse_slope
 
 coefficients = arrays(np.float64, (5, 3), elements=st.floats(0.01, 100))
 

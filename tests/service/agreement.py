@@ -65,17 +65,17 @@ def assert_sound(books: Books) -> None:
     assert [closed.round for closed in books.rounds] == list(range(books.position.round))
     weight = np.array([device.weight for device in books.devices])
     joined = np.array([device.joined for device in books.devices])
-    position, chance = first_position(books.rules), np.random.default_rng(0)
+    position, chance, before = first_position(books.rules), np.random.default_rng(0), None
     for closed in books.rounds:
         slots = len(closed.codes)
         assert closed.participants == weight[:slots][closed.codes == YES].sum()
         assert closed.heard == (closed.codes != MISSING).sum()
         assert not (closed.codes == REFUSED).any(), "these runs have no hard limit"
         members = Members(weight[:slots], joined[:slots], np.ones(slots, np.bool_))
-        again, following = close(books.rules, position, members, closed.codes, closed.capacity, chance)
+        again, following = close(books.rules, position, members, closed.codes, closed.capacity, chance, before=before)
         for name in ("signal", "participants", "demand", "members", "heard", "frozen"):
             assert getattr(again, name) == getattr(closed, name), f"round {closed.round}: {name}"
-        position = following
+        position, before = following, closed
     assert position == books.position, "where the run stands follows from its books"
 
 
@@ -98,6 +98,7 @@ def assert_agreed(
     """
     books, record = Books.of(location), fleet.record
     assert_sound(books)
+    assert not [fault for fault in record.faults if "409" in fault or "otherwise" in fault], "nothing is forgotten"
     slots = {device.token: device.slot for device in books.devices}
     codes = books.codes([slots[hashed(token)] for token in record.tokens])
     _assert_same_bits(books, codes, record)

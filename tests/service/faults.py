@@ -259,7 +259,7 @@ class Proxy:
         upstream[1].write(request)
         answer = await _message(upstream[0])
         body = answer.partition(b"\r\n\r\n")[2]
-        said = json.loads(body)
+        said = json.loads(body) if body.startswith(b"{") else {"error": "no JSON"}
         self.answers.append((int(answer[9:12]), said, time.monotonic() - begun))
         for offer in (said.get("next"), said.get("offer"), said if "signal" in said else None):
             if offer:

@@ -184,11 +184,10 @@ def test_a_used_code_is_of_no_use_to_who_does_not_know_the_nonce(tmp_path: Path)
             status, said = send(coordinator.url, "POST", ENROL, {"code": code, "nonce": nonce})
             assert (status, said["error"]) == (403, "code")
         assert send(coordinator.url, "GET", ROUND, None, first)[0] == 200
-        again = enrol(coordinator.url, f"  {code.upper()} ")  # its own answer was lost: the same device
-        assert send(coordinator.url, "GET", ROUND, None, first)[0] == 401
-        assert send(coordinator.url, "GET", ROUND, None, again)[0] == 200
+        assert enrol(coordinator.url, f"  {code.upper()} ") == first, "its answer was lost: the same device"
+        assert send(coordinator.url, "GET", ROUND, None, first)[0] == 200
         assert len(coordinator.coordinator.roll) == 1
-        assert send(coordinator.url, "POST", LEAVE, {}, again) == (200, {"left": True})
+        assert send(coordinator.url, "POST", LEAVE, {}, first) == (200, {"left": True})
         assert send(coordinator.url, "POST", ENROL, {"code": code, "nonce": NONCE})[0] == 403, "who left has left"
 
 
@@ -290,7 +289,7 @@ def test_a_thousand_wrong_codes_hurt_nobody(tmp_path: Path) -> None:
     store = begun(tmp_path / "run.db", usual_rules(SHORT))
     codes = codes_for(store, 4)
     with running(store) as coordinator:
-        stranger, seen, waits = Kept(coordinator.url), Counter(), []
+        stranger, seen, waits, begun_at = Kept(coordinator.url), Counter(), [], time.monotonic()
         with Member(coordinator.url, enrol(coordinator.url, codes[0])) as member:
             order, grown, rounds = [], 0, member.counted
             for number in range(1000):
@@ -310,7 +309,7 @@ def test_a_thousand_wrong_codes_hurt_nobody(tmp_path: Path) -> None:
         assert set(seen) == {(403, "code"), (429, "rate")}
         burst = int(WRONG_AT_ONCE)
         assert order[:burst] == [403] * burst, "some mistakes are forgiven"
-        assert order[burst] == 429
+        assert seen[403, "code"] <= burst + 0.5 * (time.monotonic() - begun_at) + 1
         assert all(1 <= wait <= 2 for wait in waits)
         assert coordinator.coordinator.faults["wrong codes"] == 1000
         assert len(coordinator.coordinator.roll) == 4
@@ -352,18 +351,17 @@ def test_a_device_that_floods_is_told_to_wait_and_the_others_are_unhurt(tmp_path
         old, line = {"run": "test", "round": 0, "participates": True}, Kept(coordinator.url)
         with Member(coordinator.url, tokens[0]) as member:
             seen, begun_at, before = Counter(), time.monotonic(), len(member.seconds)
-            while time.monotonic() < begun_at + 2.0:
+            while seen[429] < 200 or len(member.seconds) < before + 4:
+                assert time.monotonic() < begun_at + 20.0
                 status, said, headers = line.send(REPORT, old, tokens[1])
                 seen[status] += 1
                 if status == 429:
                     assert said["error"] == "rate"
                     assert int(headers["retry-after"]) == 1
-            sent, took = sum(seen.values()), time.monotonic() - begun_at
-            assert sent / took > 250.0, "this was a flood"
+            took = time.monotonic() - begun_at
             assert set(seen) == {200, 429}
             assert seen[200] <= REPORTS_AT_ONCE + 50.0 * took + 2
             others = member.seconds[before:]
-        assert len(others) >= 4
         assert sum(others) / len(others) < 2.5 * SHORT.deadline, "the other's rounds take as long as ever"
         assert member.counted >= len(others) - 1
         line.close()

@@ -72,7 +72,7 @@ def test_a_coordinator_that_is_killed_five_times(tmp_path):
 
 def test_a_coordinator_that_answers_before_the_commit_is_found_out(tmp_path):
     scene = Scene(tmp_path, str(tmp_path / "run.db"), devices=12)
-    proxy, _ = asyncio.run(killed(scene, 4, sabotage="answer-first"))
+    proxy, _ = asyncio.run(killed(scene, 2, sabotage="answer-first"))
     with pytest.raises(AssertionError):
         scene.agreed(proxy)
 
@@ -114,6 +114,7 @@ def assert_all_faults_were_done(proxy: Proxy, scene: Scene) -> None:
     assert any(len(bits) > 1 for bits in proxy.bits.values()), "some were sent again"
 
 
+@pytest.mark.deployment
 def test_messages_that_are_lost_doubled_late_reordered_and_cut(tmp_path):
     scene = Scene(tmp_path, str(tmp_path / "run.db"), devices=12, timing=Timing(0.0, 0.5, 0.5, 2.0))
     proxy = asyncio.run(through_a_bad_network(scene, 0.25, rounds=12))
@@ -121,6 +122,7 @@ def test_messages_that_are_lost_doubled_late_reordered_and_cut(tmp_path):
     assert_all_faults_were_done(proxy, scene)
 
 
+@pytest.mark.deployment
 def test_a_device_that_tosses_anew_is_found_out(tmp_path, monkeypatch):
     connected = Switchboard.connected
 
@@ -146,7 +148,7 @@ def test_a_device_that_tosses_anew_is_found_out(tmp_path, monkeypatch):
 @pytest.mark.deployment
 def test_a_bad_network_and_a_coordinator_that_dies(tmp_path, location):
     scene = Scene(tmp_path, location, timing=Timing(0.0, 0.7, 0.7, 2.0))
-    proxy = asyncio.run(through_a_bad_network(scene, 0.2, rounds=15, kills=8))
+    proxy = asyncio.run(through_a_bad_network(scene, 0.2, rounds=8, kills=6))
     books = scene.agreed(proxy, joined_once=False)
     assert_all_faults_were_done(proxy, scene)
     print(f"{len(books.rounds)} rounds, {dict(proxy.done)}, {dict(scene.running.record.faults)}")
@@ -171,6 +173,7 @@ async def a_byte_a_while(url: str, request: bytes, seconds: float) -> None:
                 writer.transport.abort()
 
 
+@pytest.mark.deployment
 def test_slow_clients_delay_nobody(tmp_path):
     """Strangers, readers of much, and a member of the run, which is waited for three times and then no more."""
     scene = Scene(tmp_path, str(tmp_path / "run.db"), devices=12, wait_for=13)
@@ -208,6 +211,7 @@ def test_slow_clients_delay_nobody(tmp_path):
     assert max(closed.seconds for closed in books.rounds[:4]) < SHORT.deadline + 1.0
 
 
+@pytest.mark.deployment
 def test_a_full_disk_stops_the_rounds_and_nothing_else(tmp_path):
     scene = Scene(tmp_path, str(tmp_path / "run.db"), devices=12)
     store = open_store(scene.location)
@@ -240,7 +244,7 @@ async def under_a_clock(scene: Scene, sabotage: str) -> Proxy:
         await coordinator.soon()
         async with Proxy(coordinator.url) as proxy, scene.fleet(proxy):
             with contextlib.suppress(AssertionError):
-                await scene.rounds(15, seconds=8.0)
+                await scene.rounds(15, seconds=5.0)
     return proxy
 
 
@@ -255,6 +259,7 @@ def assert_in_time(books: Books, proxy: Proxy) -> None:
     assert sum(said["lease"] > 0 for said in yes) == len(leases)
 
 
+@pytest.mark.deployment
 def test_a_wall_clock_that_jumps_changes_nothing(tmp_path):
     scene = Scene(tmp_path, str(tmp_path / "run.db"), devices=12)
     proxy = asyncio.run(under_a_clock(scene, "jumping-clock"))
@@ -265,6 +270,7 @@ def test_a_wall_clock_that_jumps_changes_nothing(tmp_path):
     assert max(closed_at) - min(closed_at) > 3600.0, "the clock has really jumped"
 
 
+@pytest.mark.deployment
 def test_rounds_by_the_wall_clock_are_found_out(tmp_path):
     scene = Scene(tmp_path, str(tmp_path / "run.db"), devices=12)
     proxy = asyncio.run(under_a_clock(scene, "by-the-wall"))
@@ -275,6 +281,7 @@ def test_rounds_by_the_wall_clock_are_found_out(tmp_path):
 # Stop, and go on.
 
 
+@pytest.mark.deployment
 def test_a_graceful_stop_answers_everyone_and_the_restart_goes_on(tmp_path):
     scene = Scene(tmp_path, str(tmp_path / "run.db"), devices=12, timing=Timing(0.4, 1.0, 1.0, 5.0))
     took = []
@@ -309,12 +316,12 @@ def test_a_graceful_stop_answers_everyone_and_the_restart_goes_on(tmp_path):
     scene.agreed(proxy)
     pending = [said for _, said, _ in proxy.answers if said.get("outcome") == "pending"]
     assert len(pending) >= 12, "whoever was held was answered"
-    print(took)
-    assert max(took) < 3.0
+    assert not [status for status, _, _ in proxy.answers if status >= 500 and status != 503]
+    assert max(took) < 3.0, took
 
 
 def test_another_version_of_the_tables_is_refused(tmp_path):
-    scene = Scene(tmp_path, str(tmp_path / "run.db"), devices=1)
+    scene = Scene(tmp_path, str(tmp_path / "run.db"), devices=4)
     with sqlite3.connect(scene.location) as tables:
         tables.execute("UPDATE meta SET value = '2' WHERE name = 'schema'")
     with scene.serve() as coordinator:
@@ -350,7 +357,7 @@ def test_an_enrolment_that_is_delivered_again_shuts_nobody_out(tmp_path):
 
 def test_a_fleet_that_stopped_asks_what_became_of_its_reports(tmp_path):
     """Its history would otherwise have as missed what the books have as acknowledged."""
-    scene = Scene(tmp_path, str(tmp_path / "run.db"), devices=6, timing=Timing(0.5, 1.0, 1.0, 5.0))
+    scene = Scene(tmp_path, str(tmp_path / "run.db"), devices=8, timing=Timing(0.25, 1.0, 1.0, 5.0))
 
     async def play() -> Proxy:
         with scene.serve() as coordinator:

@@ -63,7 +63,8 @@ def rehearsed(
 ) -> tuple[list[ClosedRound], float]:
     """The books of a fleet of which 95 % are cut off for some rounds, and the bound of its signal."""
     store = begun(at, rules, capacity=capacity)
-    codes = [code for weight in weights for code in codes_for(store, 1, weight=weight)]
+    made = {weight: codes_for(store, weights.count(weight), weight=weight) for weight in set(weights)}
+    codes = [made[weight].pop() for weight in weights]
     coefficients = paper_population(clients=len(weights)).costs.coefficients * np.array(weights)[:, None]
     costs = PolynomialCosts(coefficients, powers=(2, 4, 6))  # what weighs more costs more
     with running(store, seed=3) as coordinator:
@@ -97,17 +98,16 @@ def peak(books: list[ClosedRound], first: int) -> float:
     return max(closed.participants / closed.capacity for closed in books[first:])
 
 
-SHORT = Timing(round=0.03, deadline=0.3, hold=5.0)
+SHORT = Timing(round=0.05, deadline=0.4, hold=5.0)
 
 
-@pytest.mark.parametrize("weighted", [False, True], ids=["devices", "watts"])
-def test_the_hard_limit_holds_through_an_outage(tmp_path: Path, weighted: bool) -> None:
-    weights = [1 + 37 * (number % 13) if weighted else 1 for number in range(100)]
+def test_a_hard_limit_in_watts_holds_through_an_outage(tmp_path: Path) -> None:
+    weights = [1 + 37 * (number % 13) for number in range(100)]
     capacity = 0.6 * sum(weights)
     rules = usual_rules(
         SHORT, wait_for=100, mechanism=Clamp(2.0), safety=Safety("absent", hard_limit=round(1.05 * capacity))
     )
-    books, bound = rehearsed(tmp_path / "run.db", rules, capacity, weights, first=25, away=30, after=15)
+    books, bound = rehearsed(tmp_path / "run.db", rules, capacity, weights, first=20, away=25, after=25)
     check_signal(books, bound)
     assert max(closed.participants for closed in books) <= rules.safety.hard_limit
     assert any(closed.demand > rules.safety.hard_limit for closed in books), "more wanted to, at times"
@@ -201,7 +201,7 @@ def test_ten_minutes_without_a_coordinator_end_every_lease(tmp_path: Path) -> No
     assert ended == [], "no lease ends before its time"
     assert all(agent.status()["working"] == 0 for agent in agents)
     now[0] = max(started)
-    wait_until(lambda: len(set(ended)) == 30, 2.0)
+    wait_until(lambda: len(set(ended)) == 30, 5.0)
     assert all(5000.0 + lease <= until <= 5000.0 + lease + 30.0 for until in started), "and how long it was held"
     now[0] = 5600.0
     time.sleep(0.3)
@@ -253,7 +253,7 @@ def test_after_a_kill_every_lease_ends_in_real_time(tmp_path: Path) -> None:
         wait_until(lambda work=work: work.ended, lease + 2.0)
         until = max(until for _, until in work.granted)
         assert until <= killed + lease
-        assert until <= work.ended[0] <= until + 1.0
+        assert until <= work.ended[-1] <= until + 1.0
         assert not any(map(alive, work.processes))
     for agent in agents:
         agent.stop()
@@ -286,7 +286,7 @@ def test_a_slow_network_moves_no_lease_beyond_its_end(tmp_path: Path, up: float,
             wait_until(lambda: len(granted) == 2)
         closed = coordinator.coordinator._answered[1].closed
     heard, until = granted[1]
-    assert closed + lease - up - 0.5 <= until <= closed + lease, "never longer than the coordinator meant"
+    assert closed + lease - up - 1.0 <= until <= closed + lease, "never longer than the coordinator meant"
     if down:
         assert heard + lease > closed + lease + 0.9 * down, "counted from the answer, it would be too long"
 
@@ -333,7 +333,7 @@ def first_bits(record) -> dict[int, tuple[int, int]]:
 def test_at_the_start_and_at_joining_everyone_comes_by_chance(tmp_path: Path, mechanism) -> None:
     """As many as the mechanism says, not all; with real coins. False alarm: 1e-6 for each group of devices."""
     rules = usual_rules(SHORT, mechanism=mechanism, wait_for=200, prior=Prior(0.25, 4))
-    store, cost, groups = begun(tmp_path / "run.db", rules, capacity=80.0), 1.4, 0
+    store, cost, seen = begun(tmp_path / "run.db", rules, capacity=80.0), 1.4, 0
     codes = codes_for(store, 400)
     with running(store) as coordinator:
         for these in (codes[:200], codes[200:]):
@@ -343,16 +343,16 @@ def test_at_the_start_and_at_joining_everyone_comes_by_chance(tmp_path: Path, me
                 expected = chance(rules, record.rounds[number].signal, cost)
                 assert 0.05 < expected < 0.95
                 assert_proportion(came, devices, expected)
-                groups += devices >= 100
+                seen += devices
                 with pytest.raises(AssertionError):  # the paper's start, where everyone comes
                     assert_proportion(200, 200, expected)
-    assert groups >= 2
+    assert seen == 400
 
 
 def test_nobody_comes_at_a_signal_that_calls_nobody(tmp_path: Path) -> None:
     """Exactly: without a coin, and with a signal of next to nothing, the first round is empty, also of who joins."""
     rules = usual_rules(
-        Timing(0.0, deadline=2.0, hold=5.0), mechanism=Classical(), controller=SelfTuningController(1e-12), wait_for=5
+        Timing(0.0, deadline=1.0, hold=5.0), mechanism=Classical(), controller=SelfTuningController(1e-12), wait_for=5
     )
     store = begun(tmp_path / "run.db", rules, capacity=3.0)
     with running(store) as coordinator:

@@ -181,20 +181,25 @@ def test_rounds_closed_one_by_one_are_the_simulation(controller) -> None:
     assert np.array_equal(totals, run.participants)
 
 
-def play(rule: Rules, problem, rounds: int, seed: int, cut=None, outage: range = range(0)):
-    """Devices that decide as they do, rounds that close as they do; `cut` devices are away in the outage."""
+def play(rule: Rules, problem, rounds: int, seed: int, cut=None, outage: range = range(0), back=0, blind=False):
+    """Devices that decide as they do, rounds that close as they do; `cut` devices are away in the outage.
+
+    They come back at once, or one after the other within `back` rounds; `blind`: without a look at the round before.
+    """
     size, coins = len(problem), SeededCoins(seed)
     state = ClientState(np.full(size, rule.prior.average * rule.prior.rounds), np.full(size, float(rule.prior.rounds)))
     position, everyone, random = first_position(rule), members(size), np.random.default_rng(seed)
-    signals, totals = [], []
+    signals, totals, closed = [], [], None
+    returns = outage.stop + random.integers(0, back + 1, size)
     for number in range(rounds):
         _, bits = client_step(
             problem.costs, rule.mechanism, state, position.offered, coins.uniform(range(size), number)
         )
         codes = np.where(bits, YES, NO).astype(np.uint8)
-        if number in outage:
-            codes[cut] = MISSING
-        closed, position = close(rule, position, everyone, codes, problem.capacity, random)
+        if number >= outage.start and cut is not None:
+            codes[cut & (number < returns)] = MISSING
+        before = None if blind else closed
+        closed, position = close(rule, position, everyone, codes, problem.capacity, random, before=before)
         state = state.after((closed.codes == YES).astype(float), Averaging())
         signals.append(closed.signal)
         totals.append(closed.participants)
@@ -215,6 +220,19 @@ def test_after_an_outage_of_a_hundred_rounds_no_crowd_comes_back(controller, mec
     limited = Rules(mechanism, controller, Safety("absent", hard_limit=620))
     _, totals = play(limited, problem, age + 160, seed=age, cut=cut, outage=range(age, age + 100))
     assert totals.max() <= 620
+
+
+@pytest.mark.parametrize("blind", [False, True], ids=["as it is", "sabotaged"])
+def test_devices_that_come_back_one_after_the_other_make_no_crowd_either(blind: bool) -> None:
+    """The twin does not notice that devices are still returning, and lifts the signal for those who are here."""
+    problem, peaks = paper_population().problem(600), []
+    for seed in range(4):
+        cut = np.random.default_rng(seed).permutation(1200) < 0.95 * 1200
+        for controller in (IntegralController(0.0075, 0.35), SelfTuningController()):
+            rule = Rules(Classical(), controller, Safety("absent"))
+            _, totals = play(rule, problem, 360, seed, cut, range(200, 300), back=10, blind=blind)
+            peaks.append(totals[300:].max() / 600)
+    assert (max(peaks) <= 1.2) is not blind, peaks
 
 
 def test_without_the_freeze_an_outage_ends_in_a_crowd() -> None:

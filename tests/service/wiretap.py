@@ -163,7 +163,7 @@ class Finder:
 
     As text: any number of `digits` significant digits or more that is one of them, rounded or cut off there; and the
     first 14 digits of one, anywhere, whatever stands around them. As bytes: float64 and float32, both
-    byte orders; also in base64 and in hexadecimal.
+    byte orders; also in hexadecimal and, from their beginning, in base64.
 
     Args:
         private: by name.
@@ -184,7 +184,7 @@ class Finder:
             for spelt in {f"{abs(value):.{size - 1}e}", cut_off(abs(value), size)}
         }
         self._strings = {
-            digits_of(value, 12): name for name, value in self.private.items() if len(digits_of(value)) > 8
+            digits_of(value, 14).encode(): name for name, value in self.private.items() if len(digits_of(value)) >= 12
         }
         self._patterns = {
             pattern: name for name, value in self.private.items() if value % 1.0 for pattern in binary_forms(value)

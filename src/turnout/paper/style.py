@@ -9,6 +9,7 @@ from typing import Any
 
 from turnout.errors import MissingExtra
 from turnout.paper.settings import CLASSICAL, SETTINGS, beta_name
+from turnout.report.picture import STYLE
 from turnout.report.traces import PALETTE
 from turnout.simulation.output import whole_file
 
@@ -18,24 +19,6 @@ COLOURS = {CLASSICAL: "#444444"} | {
 """The colour of each of the five runs, the same in every figure."""
 
 LABELS = {CLASSICAL: "classical"} | {beta_name(beta): f"β = {beta:g}" for beta in SETTINGS["betas"].value}
-
-_STYLE: dict[Any, Any] = {
-    "figure.dpi": 110,
-    "savefig.dpi": 220,
-    "font.size": 9,
-    "font.family": "DejaVu Sans",
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.linewidth": 0.7,
-    "axes.grid": True,
-    "grid.linewidth": 0.4,
-    "grid.color": "#dddddd",
-    "axes.titlesize": 9.5,
-    "axes.titlelocation": "left",
-    "legend.frameon": False,
-    "lines.linewidth": 1.3,
-    "svg.hashsalt": "turnout",  # the same picture gives the same file
-}
 
 
 @contextmanager
@@ -57,7 +40,7 @@ def panels(
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    with matplotlib.rc_context(_STYLE):
+    with matplotlib.rc_context(STYLE | {"figure.dpi": 110, "savefig.dpi": 220}):
         figure, axes = pyplot.subplots(
             rows, columns, figsize=(width * columns, height * rows), layout="constrained", squeeze=False
         )

@@ -16,6 +16,10 @@ Codes = npt.NDArray[np.uint8]
 MISSING, NO, YES, REFUSED = 0, 1, 2, 3
 """What a round has of a device: no report; "no"; an acknowledged "yes"; a "yes" beyond the hard limit, not counted."""
 
+STILL_RETURNING = 1.05
+"""After an outage, devices are coming back as long as the reports grow by this factor a round: those who are here
+first must not be taken for all, or the signal would rise for them and be too high for the rest."""
+
 
 @dataclass(frozen=True, eq=False)
 class Members:
@@ -106,6 +110,7 @@ def close(
     capacity: float,
     random: np.random.Generator,
     *,
+    before: ClosedRound | None = None,
     acknowledge: bool = True,
     seconds: float = 0.0,
     closed_at: float = 0.0,
@@ -122,6 +127,7 @@ def close(
         reports: MISSING, NO or YES by slot, shape (slots,).
         capacity: what is needed.
         random: who is refused beyond the hard limit is drawn, so that nobody gains by being early.
+        before: the round before, if there is one.
         acknowledge: False where the operator stops everyone: no "yes" counts, and the signal stays.
         seconds: how long it was open.
         closed_at: the wall clock.
@@ -136,7 +142,8 @@ def close(
     demand = int(members.weight[codes == YES].sum()) + held
     room = np.inf if rules.safety.hard_limit is None else rules.safety.hard_limit - held
     _refuse_beyond(room if acknowledge else 0.0, codes, members, random)
-    frozen = not acknowledge or not heard.any() or heard.sum() < rules.safety.quorum * members.here.sum()
+    frozen = not acknowledge or heard.sum() < max(1, rules.safety.quorum * members.here.sum())
+    frozen |= before is not None and before.frozen and heard.sum() > STILL_RETURNING * before.heard
     closed = ClosedRound(
         round=position.round,
         signal=position.signal,

@@ -43,7 +43,7 @@ POLL = 0.5
 """Seconds between two looks at the store for what others have changed; a tenth of it where it is shared."""
 
 LONGEST_LOOK = 5.0
-"""Seconds for which somebody with an unknown token waits for the next look at a shared store."""
+"""Seconds for which a request waits for the next look at a shared store."""
 
 KEPT = 16
 """Closed rounds that are answered from memory."""
@@ -159,12 +159,24 @@ class Coordinator:
 
     async def slot_of(self, token: str) -> int | None:
         """The member with this token."""
-        digest, asked = hashed(token), self.clock()
-        while (slot := self.roll.slots.get(digest)) is None and self.store.shared and self._known < asked:
-            if self.stopping or self.clock() > asked + LONGEST_LOOK:
-                raise StoreProblem("the database does not answer, and the device may have enrolled elsewhere")
-            await _at_most(self._seen.wait(), LONGEST_LOOK)  # it may have enrolled elsewhere a moment ago
+        digest = hashed(token)
+        slot = self.roll.slots.get(digest)
+        if slot is None:
+            await self.up_to_date()  # it may have enrolled elsewhere a moment ago
+            slot = self.roll.slots.get(digest)
         return slot
+
+    async def up_to_date(self) -> None:
+        """Wait until all is known that other coordinators had done when this was called.
+
+        Raises:
+            StoreProblem: the store does not say.
+        """
+        asked = self.clock()
+        while self.store.shared and self._known < asked:
+            if self.stopping or self.clock() > asked + LONGEST_LOOK:
+                raise StoreProblem("the database does not answer")
+            await _at_most(self._seen.wait(), LONGEST_LOOK)
 
     async def enrol(self, code: str, nonce: str) -> Welcome | None:
         """A new device, if its code is good: its token, and all that is public."""
@@ -286,6 +298,7 @@ class Coordinator:
                 open.codes(),
                 self.control.capacity,
                 self._random,
+                before=self.last,
                 acknowledge=self.control.mode != STOPPED,
                 seconds=now - open.opened,
                 closed_at=time.time(),

@@ -105,6 +105,8 @@ class DeviceApp:
         if wait := self._reports.allow(slot, arrived):
             coordinator.count("requests over the rate")
             return await send_json(send, *_slower(wait))
+        if coordinator.stopping:  # whoever was just told "pending" comes again at once: nobody is held any more
+            return await _refuse(send, 503, "stopping", "this coordinator is about to stop: try again", _RETRY)
         try:
             status, answer = await self._answer(slot, found["run"], found["round"], found["participates"], arrived)
         except StoreProblem:
@@ -116,6 +118,8 @@ class DeviceApp:
         coordinator = self._coordinator
         if run != coordinator.run.name:
             return self._conflict("run", f"this coordinator's run is {coordinator.run.name}")
+        if round > coordinator.open.number:
+            await coordinator.up_to_date()  # another may have closed it a moment ago
         outcome, place = "closed", coordinator.open
         if round > place.number:
             return self._conflict("ahead", f"round {place.number} is open: this coordinator was restored from a copy")

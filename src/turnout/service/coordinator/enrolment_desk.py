@@ -30,14 +30,16 @@ class EnrolmentDesk:
     def __init__(self, grant: Callable[[Sequence[Enrolment]], Awaitable[tuple[list[Device | None], Offer]]]) -> None:
         self._grant = grant
         self._wishes: list[Wish] = []
-        self._bell = asyncio.Event()
+        self._bell, self._closed = asyncio.Event(), False
 
     async def enrol(self, code: str, nonce: str) -> tuple[str, Device, Offer] | None:
         """A device with its new token and the round at which it joins; None if the code is not good.
 
         Raises:
-            StoreProblem: the store failed.
+            StoreProblem: the store failed, or the desk is closed.
         """
+        if self._closed:
+            raise _closing()
         token = token_of(code, nonce)
         waiting: asyncio.Future[tuple[Device, Offer] | None] = asyncio.get_running_loop().create_future()
         self._wishes.append((Enrolment(hashed(code), hashed(nonce), hashed(token)), waiting))
@@ -46,7 +48,8 @@ class EnrolmentDesk:
         return None if granted is None else (token, *granted)
 
     async def work(self) -> None:
-        """Grant wishes until cancelled."""
+        """Grant wishes until cancelled; who waits then is told so."""
+        wishes: list[Wish] = []
         try:
             while True:
                 await self._bell.wait()
@@ -54,8 +57,10 @@ class EnrolmentDesk:
                 wishes, self._wishes = self._wishes, []
                 await self._serve(wishes)
         finally:
-            for _, waiting in self._wishes:
-                waiting.cancel()
+            self._closed = True
+            for _, waiting in [*wishes, *self._wishes]:
+                if not waiting.done():
+                    waiting.set_exception(_closing())
 
     async def _serve(self, wishes: list[Wish]) -> None:
         try:
@@ -68,6 +73,10 @@ class EnrolmentDesk:
         for device, (_, waiting) in zip(found, wishes, strict=True):
             if not waiting.done():
                 waiting.set_result(None if device is None else (device, offer))
+
+
+def _closing() -> StoreProblem:
+    return StoreProblem("the coordinator is stopping: try again")
 
 
 def token_of(code: str, nonce: str) -> str:

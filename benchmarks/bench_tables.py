@@ -208,9 +208,10 @@ def selection(found):
     ]
     caption = (
         f"{found['capacity']:,} of {found['clients']:,} clients, {found['rounds']:,} rounds, the mean of "
-        f"{found['seeds']} populations like the paper's (least to greatest), all in one run. Oort runs with its artifact's "
-        "rule and defaults. It is made to reach an accuracy in little time, not to minimise this cost: its pacer allows "
-        "costlier clients whenever utility stays flat. Promises are against a server that sees every report."
+        f"{found['seeds']} populations like the paper's (least to greatest), all in one run. Oort runs with the rule "
+        "and the defaults of its artifact. It is made to reach an accuracy in little time, not to minimise this cost: "
+        "as long as costs are durations to it, its pacer lets the costly in whenever utility stays flat. Promises are "
+        "against a server that sees every report."
     )
     return Shown("Beside what people use now", caption, [*header, "Promised about a report", "Who decides"], rows)
 
@@ -229,17 +230,15 @@ def accounts(found):
         ]
         for row in found["rows"]
     ]
-    ignored = found["accountant_that_ignores_the_count"]
     caption = (
-        f"{found['reports']:,} reports at epsilon {found['epsilon_per_report']:g} per report, delta {found['delta']:g}, "
-        "against one that sees every report; times of the same run. The first column is exact for turnout; in the second "
-        "its total also holds for signals that a server chooses as it goes, dp-accounting's for directions fixed ahead, "
-        "and OpenDP is told the report's epsilon alone."
+        f"{found['reports']:,} reports at epsilon {found['epsilon_per_report']:g} per report, delta "
+        f"{found['delta']:g}, against one that sees every report; times of the same run. For the randomized response "
+        "ours is exact. For the box that is not symmetric, ours also holds for signals that a server chooses as it "
+        "goes, dp-accounting's for directions fixed ahead, and OpenDP is told the epsilon per report alone."
     )
+    ignored = found["accountant_that_ignores_the_count"]
     if ignored is not None:
-        caption += (
-            f" (dp-accounting's own `PLDAccountant` answers {ignored:.4f} for all of them: it ignores the count.)"
-        )
+        caption += f" (dp-accounting's `PLDAccountant` answers {ignored:.2f} for all of them: it ignores the count.)"
     return Shown("Beside other privacy accounts", caption, [*header, "What it knows of participation"], rows)
 
 

@@ -20,7 +20,7 @@ from rich.progress import track
 
 import privacy_peers
 import selection_peers
-from selection_peers import BY_SIZE, OMNISCIENT, OORT, OORT_CHEAP, PEERS, RANDOM
+from selection_peers import BY_SIZE, OMNISCIENT, OORT, OORT_CHEAP, OORT_TOLD_ALL, PEERS, RANDOM
 from turnout import Classical, IntegralController, PaperCoin, Prior, optimum, paper_population, simulate
 from turnout.algorithm.mechanisms.clamp import Clamp
 from turnout.algorithm.mechanisms.tracking_clamp import TrackingClamp
@@ -50,6 +50,7 @@ KNOWS = {
     BY_SIZE: "how much data it has",
     OORT: AFTER_EACH,
     OORT_CHEAP: AFTER_EACH,
+    OORT_TOLD_ALL: "its marginal cost, in every round",
     OMNISCIENT: "its whole cost function",
 }
 ANSWERS = "its yes or no in each round"
@@ -80,7 +81,7 @@ def run(name, seed, rounds):
     elif mechanism.needs_public_average:
         start = Prior(CAPACITY / CLIENTS, 20)
     found = simulate(problem, mechanism, controller, rounds, seed=seed, start=start, threads=1)
-    return found.averages[-1], found.participants
+    return found.average, found.participants
 
 
 def one(name, seed, rounds):

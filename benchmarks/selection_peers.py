@@ -82,21 +82,27 @@ class OortDefaults:
     cut_off_util: float = 0.7
 
 
+SHORTEST = 1e-4
+"""Oort's own guard: no duration, utility or range is smaller. (Marginal costs are 0 where a client never took part.)"""
+
+
 @dataclass
 class Oort(Random):
     """Oort's training selector (Lai et al., OSDI 2021): utility, exploration, a pacer, and a penalty for the slow.
 
-    What it is told here of each participant, after each round, is its marginal cost f_i'(x_i):
+    What it is told here is the marginal cost f_i'(x_i) of each participant, after the round:
 
-    - `utility="even"`: the marginal cost is the *duration*, and every client is equally useful. This is what Oort's
-      own words give: the costly are its stragglers.
-    - `utility="cheapness"`: besides, the *utility* is how far the marginal cost lies below the largest one known. More
-      than Oort asks for, and in its favour.
+    - `utility="even"`: it is the *duration*, and every client is equally useful. This is what Oort's own words give:
+      the costly are its stragglers.
+    - `utility="cheapness"`: besides, the *utility* is how far it lies below the largest one known. More than Oort asks
+      for, and in its favour.
+    - `hears="everyone"`: all clients, not the participants alone, tell their marginal cost in every round. More still.
 
     Oort is made to reach an accuracy in little time, not to minimise this cost.
     """
 
     utility: str = "even"
+    hears: str = "participants"
     how: OortDefaults = field(default_factory=OortDefaults)
 
     def __post_init__(self):
@@ -110,11 +116,12 @@ class Oort(Random):
     def _useful(self, slopes):
         if self.utility == "even":
             return np.ones_like(slopes)
-        return np.maximum(self.duration.max() - slopes, 1e-4)
+        return np.maximum(self.duration.max() - slopes, SHORTEST)
 
     def told(self, round, clients, averages):
-        self.duration[clients] = self.problem.costs.slope(averages)[clients]
-        self.reward[clients] = self._useful(self.duration[clients])
+        heard = clients if self.hears == "participants" else slice(None)
+        self.duration[heard] = np.maximum(self.problem.costs.slope(averages)[heard], SHORTEST)
+        self.reward[heard] = self._useful(self.duration[heard])
         self.last[clients], self.explored[clients] = round, True
 
     def select(self, round):
@@ -152,7 +159,7 @@ class Oort(Random):
         self.preferred = np.sort(self.duration)[place] if self.threshold < 100.0 else np.inf
 
     def _penalty(self, clients):
-        slow = np.maximum(self.duration[clients], 1e-4)
+        slow = self.duration[clients]
         return np.where(slow > self.preferred, (self.preferred / slow) ** self.how.round_penalty, 1.0)
 
     def _scores(self, known, round):
@@ -160,7 +167,7 @@ class Oort(Random):
         rewards = np.sort(self.reward)
         clip = rewards[min(int(self.clients * self.how.clip_bound), self.clients - 1)]
         least = 0.999 * rewards[0]
-        utility = (np.minimum(self.reward[known], clip) - least) / max(rewards[-1] - least, 1e-4)
+        utility = (np.minimum(self.reward[known], clip) - least) / max(rewards[-1] - least, SHORTEST)
         return (utility + np.sqrt(0.1 * np.log(round) / self.last[known])) * self._penalty(known)
 
     def _exploit(self, known, scores, wanted):
@@ -183,11 +190,13 @@ class Oort(Random):
 
 RANDOM, BY_SIZE, OMNISCIENT = "Random selection", "Sampling by data size", "A server that knows every cost"
 OORT, OORT_CHEAP = "Oort, costs as its durations", "Oort, cheapness as its utility"
+OORT_TOLD_ALL = "Oort, the same, told by all in every round"
 PEERS = {
     RANDOM: Random,
     BY_SIZE: ByDataSize,
     OORT: Oort,
     OORT_CHEAP: functools.partial(Oort, utility="cheapness"),
+    OORT_TOLD_ALL: functools.partial(Oort, utility="cheapness", hears="everyone"),
     OMNISCIENT: KnowsEveryCost,
 }
 

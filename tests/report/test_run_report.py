@@ -21,6 +21,7 @@ from turnout import (
     paper_population,
     simulate,
 )
+from turnout.algorithm.mechanisms.memoized import Memoized
 from turnout.cli.report import report, run_names
 from turnout.errors import FileProblem, MissingExtra
 from turnout.report.reference import MOST_STRETCHES, stretches
@@ -205,3 +206,12 @@ def test_the_command(runs, tmp_path, capsys, monkeypatch):
         report(files, tmp_path / "new.html")
     assert not (tmp_path / "new.html").exists()
     assert run_names([tmp_path / "a.npz", tmp_path / "b.npz"]) == ["a", "b"]
+
+
+def test_a_mechanism_with_levels_has_a_page(tmp_path):
+    """Lists of numbers are settings too, also after a run was saved and read again."""
+    mechanism = Memoized(6.0, price=9.97, levels=(0.2, 0.5, 0.9))
+    run = simulate(paper_population(clients=40).problem(20), mechanism, IntegralController(0.2, 3.0), 20)
+    run.save(tmp_path / "run.npz")
+    for one in (run, Trajectory.load(tmp_path / "run.npz")):
+        assert "0.2; 0.5; 0.9" in text(run_page([one], ["run"]))

@@ -327,7 +327,8 @@ def answer_first() -> None:
 
     async def closing(self: Coordinator) -> None:
         codes, now, members = self.open.codes(), self.clock(), self.roll.members()
-        closed, position = close(self.rules, self.position, members, codes, self.control.capacity, self._random)
+        capacity = self.control.capacity
+        closed, position = close(self.rules, self.position, members, codes, capacity, self._random, before=self.last)
         self._closed(closed, position, now)
         await asyncio.sleep(0.05)
         await self.in_store(self.store.close_round, closed, position)

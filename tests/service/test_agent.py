@@ -14,13 +14,15 @@ import pytest
 
 from client.faults import CountingCoins, FailingDisk
 from service.fake_coordinator import CLAMP, TOKEN, ChaoticWire, DirectWire, FakeCoordinator, served
+from turnout.algorithm.client import Averaging
 from turnout.algorithm.coins import SeededCoins
 from turnout.algorithm.mechanisms.clamp import Clamp
+from turnout.algorithm.mechanisms.memoized import Memoized
 from turnout.privacy.journal import InUse
 from turnout.privacy.ledger import Limit
 from turnout.problem.costs import PolynomialCosts
 from turnout.service.agent.agent import ALL_ROUNDS, ASKED, BUDGET, Agent
-from turnout.service.agent.agreement import Declined
+from turnout.service.agent.agreement import Declined, agree
 from turnout.service.agent.connection import Unreachable
 from turnout.service.agent.device_rounds import AgentProblem
 from turnout.service.agent.dialogue import RefusedByCoordinator, Revoked
@@ -753,3 +755,12 @@ def _until(true, seconds=5.0):
     while not true():
         assert time.monotonic() < end, "it did not happen in time"
         time.sleep(0.005)
+
+
+def test_what_was_released_at_joining_is_in_the_total_from_the_first_moment_on():
+    mechanism = Memoized(6.0, price=9.97)
+    agreement = agree(mechanism.settings(), Averaging(), limit=Limit(10, 6.0))
+    assert [agreement.total(reports, 1e-6).epsilon for reports in (0, 1, 500)] == [6.0, 6.0, 6.0]
+    per_report = agree(Clamp(0.5).settings(), Averaging(), limit=Limit(10, 6.0))
+    assert per_report.total(0, 1e-6).epsilon == 0.0
+    assert 0.5 <= per_report.total(2, 1e-6).epsilon <= 1.0

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from service.running import begun, codes_for, running, send, usual_rules
+from turnout.report.run_report import run_page
 from turnout.service.coordinator.coordinator import Coordinator
 from turnout.service.coordinator.export import export
 from turnout.service.rules import Safety, Timing
@@ -238,7 +239,9 @@ def test_the_books_become_a_trajectory(store: Store, tmp_path: Path) -> None:
     assert run.state.participations.tolist() == [9.0, 7.0]
     assert np.all(np.asarray(run.state.rounds) == 14.0)
     run.save(tmp_path / "run.npz")
-    assert "4 rounds of 2 clients" in repr(type(run).load(tmp_path / "run.npz"))
+    again = type(run).load(tmp_path / "run.npz")
+    assert "4 rounds of 2 clients" in repr(again)
+    assert "a coordinator and real devices" in run_page([again], ["run"]).html()
 
 
 def test_a_store_without_a_run_is_refused(tmp_path: Path) -> None:

@@ -13,13 +13,15 @@ import time
 import pytest
 
 from service.agreement import Books, assert_sound
-from service.faults import FAULTS, Proxy, some_of, sooner, until
+from service.faults import FAULTS, Proxy, answer_first, some_of, sooner, until
 from service.postgres import server
 from service.running import begun, codes_for, running, send, usual_rules
 from service.scene import SEED, SHORT, Scene, impatient
+from turnout.service.coordinator.coordinator import Coordinator
 from turnout.service.fleet.switchboard import Switchboard
 from turnout.service.rules import Timing
 from turnout.service.stores.locations import open_store
+from turnout.service.stores.store import StoreProblem
 
 
 @pytest.fixture(autouse=True)
@@ -70,9 +72,38 @@ def test_a_coordinator_that_is_killed_five_times(tmp_path):
     assert scene.running.record.reconnects >= 12
 
 
+@pytest.mark.parametrize("sabotaged", [False, True])
+def test_what_is_answered_is_in_the_books_when_the_store_fails(tmp_path, monkeypatch, sabotaged):
+    """The sabotaged twin answers before the commit."""
+    scene = Scene(tmp_path, str(tmp_path / "run.db"), devices=8, timing=Timing(0.0, 1.0, 1.0, 0.3))
+    store = open_store(scene.location)
+    close_round = store.close_round
+    if sabotaged:
+        monkeypatch.setattr(Coordinator, "_close", Coordinator._close)  # it is undone at the end
+        answer_first()
+
+    def failing(closed, position):
+        if closed.round == 4:
+            raise StoreProblem("the disk is full")
+        close_round(closed, position)
+
+    store.close_round = failing
+
+    async def play(url: str) -> None:
+        async with Proxy(url) as proxy, scene.fleet(proxy) as fleet:
+            await sooner(lambda: 4 in fleet.record.rounds and fleet.record.rounds[4].decided.all())
+            await asyncio.sleep(0.5)
+
+    with running(store) as coordinator:
+        asyncio.run(play(coordinator.url))
+    answered = [number for number, seen in scene.running.record.rounds.items() if seen.answered.any()]
+    assert (max(answered) >= scene.books().position.round) == sabotaged
+
+
+@pytest.mark.deployment
 def test_a_coordinator_that_answers_before_the_commit_is_found_out(tmp_path):
     scene = Scene(tmp_path, str(tmp_path / "run.db"), devices=12)
-    proxy, _ = asyncio.run(killed(scene, 2, sabotage="answer-first"))
+    proxy, _ = asyncio.run(killed(scene, 4, sabotage="answer-first"))
     with pytest.raises(AssertionError):
         scene.agreed(proxy)
 

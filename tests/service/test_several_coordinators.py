@@ -7,14 +7,18 @@ import contextlib
 import signal
 import time
 
+import numpy as np
 import pytest
 
 from service.faults import Proxy, Served, sooner
 from service.postgres import server
 from service.running import begun, codes_for, running, send, usual_rules
 from service.scene import Scene, impatient
-from turnout.service.rules import Timing
+from turnout.service.rounds import Members, close
+from turnout.service.rules import Timing, rules_from_settings
 from turnout.service.stores.locations import open_store
+from turnout.service.stores.store import StaleRound, StoreProblem
+from turnout.settings import Table
 
 
 @pytest.fixture(autouse=True)
@@ -37,6 +41,48 @@ def test_a_device_that_enrolled_here_is_known_there_at_once(location):
             assert status == 201
             assert send(there.url, "GET", "/v1/round", None, welcome["token"])[0] == 200, number
         assert send(there.url, "GET", "/v1/round", None, "x" * 43)[0] == 401
+
+
+def close_now(store):
+    """Close the open round with nobody heard, as a leader would."""
+    rules, slots = rules_from_settings(Table(dict(store.run().settings))), len(store.devices())
+    members = Members(np.ones(slots, np.int64), np.zeros(slots, np.int64), np.ones(slots, np.bool_))
+    position, nobody = store.position(), np.zeros(slots, np.uint8)
+    store.close_round(*close(rules, position, members, nobody, 2.0, np.random.default_rng(0)))
+
+
+def test_a_round_that_another_closes_during_an_enrolment(location):
+    """The first round of a device is the same in the books as in its own history."""
+    store = begun(location, usual_rules(Timing(round=0.0, deadline=60.0)))
+    [code] = codes_for(store, 1)
+    other, enrol, calls = open_store(location), store.enrol, []
+
+    def overtaken(wishes, now):
+        calls.append(enrol(wishes, now))
+        if len(calls) == 1:
+            close_now(other)
+        return calls[-1]
+
+    store.enrol = overtaken
+    with running(store) as coordinator:
+        _, welcome = send(coordinator.url, "POST", "/v1/enrol", {"code": code, "nonce": "n" * 20})
+    assert len(calls) == 2
+    assert [device.joined for device in other.devices()] == [welcome["offer"]["round"]] == [1]
+
+
+def test_who_has_lost_the_lead_cannot_close_a_round_again(location):
+    """Nor if it forgets to ask which round is open: the books themselves have each round once."""
+    store = begun(location)
+    other = open_store(location)
+    stale = store.position()
+    close_now(other)
+    store.position = lambda: stale
+    with pytest.raises(StaleRound):
+        close_now(store)
+    server().sql(location, "UPDATE turnout.state SET round = 0")  # the twin: the fence is gone
+    with pytest.raises(StoreProblem, match="duplicate key"):
+        close_now(store)
+    assert [closed.round for closed in other.history()] == [0]
 
 
 class Several:

@@ -106,9 +106,9 @@ def test_what_is_not_a_store_is_refused_and_left_alone(tmp_path):
         assert str(problem.value).startswith(f"{path}: ")
         assert (path.read_bytes() if path.is_file() else None) == before
     begun(tmp_path / "empty.db").close()  # asked to make one, it makes one of an empty file
-    with pytest.raises(StoreProblem, match="no such file: check the path, or start with `turnout serve`"):
+    with pytest.raises(StoreProblem, match="no such file: check the path, or begin a run there with `turnout serve"):
         SqliteStore(tmp_path / "none.db")
-    with pytest.raises(StoreProblem, match="no such file: check the path, or start with its folder"):
+    with pytest.raises(StoreProblem, match="no such file: check the path, or make its folder first"):
         SqliteStore(tmp_path / "nowhere" / "none.db", create=True)
     with pytest.raises(StoreProblem, match="not a directory"):
         SqliteStore(tmp_path / "text.db" / "none.db", create=True)

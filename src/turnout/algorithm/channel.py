@@ -40,6 +40,9 @@ class Channel:
     price: float
     worth: Array | None = None
 
+    def __repr__(self) -> str:
+        return f"Channel(total epsilon {self.epsilon:g}, {len(self.levels)} levels, price {self.price:.4g})"
+
     def chances(self, burden: Array) -> Array:
         """The probability of each level, for types to which the levels cost `burden`; both of shape (types, levels).
 

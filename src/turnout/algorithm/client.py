@@ -134,6 +134,10 @@ class ClientState:
         """x_i(k), shape (clients,)."""
         return average_of(self.participations, self.rounds)  # type: ignore[no-any-return]
 
+    def __repr__(self) -> str:
+        released = "" if self.memory is None else ", acting on what was released"
+        return f"ClientState({len(self.participations)} clients, {float(np.max(self.rounds)):g} rounds{released})"
+
     def after(self, moved: Array, averaging: Averaging) -> ClientState:
         """The state one round later, `moved` being the bits or the probabilities."""
         rounds = next_rounds(self.rounds, averaging.cap)

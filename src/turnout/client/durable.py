@@ -69,7 +69,7 @@ class PublicStart(Protocol):
         ...
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class _Stepping(ClientState):
     """A history that notes what it was moved by: the bit or the probability."""
 
@@ -162,6 +162,10 @@ class DurableClient:
         except BaseException:
             self.close()
             raise
+
+    def __repr__(self) -> str:
+        last = "no round yet" if self._store.last is None else f"last round {self._store.last}"
+        return f"DurableClient(run {self._run!r}, {self._mechanism}, {last})"  # never its cost, nor its history
 
     def __enter__(self) -> DurableClient:
         return self

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +66,7 @@ class Decision:
     round: int
     kind: str
     participates: bool
-    moved: float
+    moved: float = field(repr=False)  # a probability gives the cost away
     signal: float
     counted: bool | None = None
 

@@ -125,6 +125,10 @@ class _SelfSelectionMod:
         self._after_stop, self._durable, self._coins = after_stop, durable, coins
         self._allow_uncertified = allow_uncertified
 
+    def __repr__(self) -> str:
+        insists = f", mechanism={self._mechanism}" if self._mechanism else ""
+        return f"self_selection_mod(limit={self._limit}{insists})"  # never the cost
+
     def __call__(self, message: Message, context: Context, call_next: ClientAppCallable) -> Message:
         """Answer the question, or train if this node said that it would come."""
         if message.metadata.message_type.split(".")[0] != "train":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from flwr.app import Context
@@ -33,8 +33,8 @@ class Device:
         5.0
     """
 
-    context: Context
-    last_training_seconds: float | None = None
+    context: Context = field(repr=False)  # may hold the cost
+    last_training_seconds: float | None = field(default=None, repr=False)
 
 
 CostSource = Cost | Callable[[Device], Cost] | None

@@ -80,6 +80,9 @@ class Curve:
     points: tuple[Point, ...] = ()
     missing: str = ""
 
+    def __repr__(self) -> str:
+        return f"Curve({self.name}: {len(self.points)} points)"
+
 
 @dataclass(frozen=True)
 class FloorPoint:
@@ -123,6 +126,10 @@ class Frontier:
     no_floor: str = ""
     curves: tuple[Curve, ...] = ()
     promises_nothing: tuple[tuple[str, float | None], ...] = field(default=())
+
+    def __repr__(self) -> str:
+        told = f"{len(self.curves)} mechanisms, {len(self.floors)} floors"
+        return f"Frontier({self.clients} clients, {self.rounds} rounds, against {self.adversary!r}: {told})"
 
     def facts(self) -> dict[str, Any]:
         """Everything as plain data, for JSON and for `turnout.report.frontier_report`."""

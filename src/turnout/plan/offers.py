@@ -17,9 +17,10 @@ from turnout.algorithm.mechanisms.memoized import Memoized
 from turnout.algorithm.mechanisms.randomized_response import RandomizedResponse
 from turnout.algorithm.mechanisms.tracking_clamp import TrackingClamp
 from turnout.algorithm.server import IntegralController
+from turnout.display import off
 from turnout.plan.wish import Wish
 from turnout.privacy.account_of import account_of
-from turnout.privacy.accounting import Account
+from turnout.privacy.accounting import Account, shown
 from turnout.privacy.floor import best_release
 from turnout.problem.problem import Problem
 from turnout.theory.feasibility import reachable
@@ -52,6 +53,10 @@ class Offer:
     gap: float = math.inf
     start: Prior | None = None
     against_it: str = ""
+
+    def __repr__(self) -> str:
+        told = "none" if self.account is None else f"total epsilon {shown(self.total_epsilon)}, {off(self.gap)}"
+        return f"Offer({self.kind}: {told}{f'; {self.against_it}' if self.against_it else ''})"
 
     @property
     def total_epsilon(self) -> float:

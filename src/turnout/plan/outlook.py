@@ -12,6 +12,7 @@ from turnout.algorithm.coins import SeededCoins
 from turnout.algorithm.enrolment import released
 from turnout.algorithm.mechanism import Mechanism
 from turnout.algorithm.server import IntegralController
+from turnout.display import off
 from turnout.problem.optimum import optimum
 from turnout.problem.problem import Problem
 from turnout.theory.fixed_point import Forecast, predict
@@ -44,6 +45,10 @@ class Outlook:
     forecast: Forecast
     controller: IntegralController
     settling_rounds: int | None
+
+    def __repr__(self) -> str:
+        low, high = self.band
+        return f"Outlook({off(self.gap)} ({100 * low:.2f} to {100 * high:.2f} %), turnout ± {self.forecast.spread:.1f})"
 
     @property
     def band(self) -> tuple[float, float]:

@@ -10,6 +10,7 @@ from turnout.algorithm.client import Prior
 from turnout.algorithm.mechanism import Mechanism
 from turnout.algorithm.mechanisms.learned_memoized import LearnedMemoized
 from turnout.algorithm.mechanisms.memoized import Memoized
+from turnout.display import card, off
 from turnout.errors import TurnoutError
 from turnout.plan.offers import LARGEST, Maker, Offer, largest_within, makers, smallest_within
 from turnout.plan.outlook import Outlook, outlook
@@ -46,6 +47,24 @@ class Plan:
     account: Account
     outlook: Outlook
     others: tuple[Offer, ...]
+
+    def __repr__(self) -> str:
+        given = f"total epsilon {shown(self.account.epsilon)} over {self.account.rounds:,} reports"
+        return f"Plan({self.mechanism}: {given}, {off(self.outlook.gap)}, against {self.wish.adversary!r})"
+
+    def _repr_html_(self) -> str:
+        low, high = self.outlook.band
+        return card(
+            "Plan",
+            {
+                "mechanism": repr(self.mechanism),
+                "privacy": repr(self.account),
+                "cost": f"{off(self.outlook.gap)} (95 of 100 runs: {100 * low:.2f} to {100 * high:.2f} %)",
+                "turnout": f"{self.wish.problem.capacity:g} ± {self.outlook.forecast.spread:.1f}",
+                "controller": repr(self.outlook.controller),
+                "start": repr(self.start),
+            },
+        )
 
     def settings(self) -> dict[str, Any]:
         """All but the population, as `turnout simulate` takes it from a TOML file."""

@@ -60,6 +60,11 @@ class Wish:
             allowed = f"from 0 to {others}, and only against 'sum'"
             raise invalid("honest", allowed, self.honest, "give a number that the server cannot lower")
 
+    def __repr__(self) -> str:
+        wanted = [] if self.budget is None else [f"total epsilon at most {self.budget:g}"]
+        wanted += [] if self.gap is None else [f"cost at most {100 * self.gap:g} % above the optimum"]
+        return f"Wish({self.problem}, {self.rounds} rounds: {', '.join(wanted)}, against {self.adversary!r})"
+
     @property
     def honest_others(self) -> int | None:
         """How many honest others hide a client in the sum; None where every report is seen."""

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from turnout.display import card
 from turnout.errors import invalid
 from turnout.problem.costs import Array
 
@@ -53,6 +54,10 @@ class Account:
             f"total epsilon {shown(self.epsilon)} at delta {self.delta:.3g} over {self.rounds:,} "
             f"report{'' if self.rounds == 1 else 's'}, against {self.against} ({self.how})"
         )
+
+    def _repr_html_(self) -> str:
+        facts = {"total epsilon": shown(self.epsilon), "at delta": f"{self.delta:.3g}", "over reports": self.rounds}
+        return card("Account", facts | {"against": self.against, "how": self.how})
 
 
 def shown(value: float) -> str:

@@ -44,6 +44,9 @@ class Estimates:
     slope: Array
     likely: Array
 
+    def __repr__(self) -> str:
+        return f"Estimates(of the costs of {len(self.average)} clients, after {self.rounds} rounds)"
+
 
 def infer(
     reports: Reports,

@@ -63,6 +63,9 @@ class Finding:
         """Whether the claim cannot be true."""
         return self.lower > self.claim.epsilon
 
+    def __repr__(self) -> str:
+        return f"Finding({'REFUTED' if self.refuted else 'not refuted'}: {self.claim}: at least {self.lower:.4f})"
+
     def __str__(self) -> str:
         counts = f"{self.hits:,} of {self.trials:,} against {self.other_hits:,} of {self.other_trials:,}"
         word = "REFUTED" if self.refuted else "not refuted"
@@ -107,6 +110,9 @@ class Audit:
     def verdict(self) -> str:
         """ "refuted" or "not refuted"; never "proven"."""
         return "refuted" if self.refuted else "not refuted"
+
+    def __repr__(self) -> str:
+        return f"Audit({self.name}: {self.verdict}, {len(self.findings)} claims, {self.trials:,} trials a cost)"
 
     def __str__(self) -> str:
         rate = f"false-alarm rate {self.false_alarm:.1g} over {self.tests} tests of {self.trials:,} trials a cost"

@@ -44,6 +44,9 @@ class Certificate:
     against: str
     why: str
 
+    def __repr__(self) -> str:
+        return f"Certificate({self})"
+
     def __str__(self) -> str:
         if math.isinf(self.epsilon):
             return f"no bound per {self.per}: {self.why}"

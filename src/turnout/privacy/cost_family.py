@@ -48,6 +48,9 @@ class CostFamily:
             )
         object.__setattr__(self, "largest", largest)
 
+    def __repr__(self) -> str:
+        return f"CostFamily({len(self.largest)} clients, powers={self.powers})"
+
     @classmethod
     def around(cls, costs: PolynomialCosts) -> CostFamily:
         """The family that a population seems drawn from: clients with the same terms are of one kind, and each

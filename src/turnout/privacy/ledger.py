@@ -122,6 +122,10 @@ class Ledger:
         self._reservations: dict[str, dict[int, Reservation]] = {}
         self._mutex = threading.RLock()
 
+    def __repr__(self) -> str:
+        most = f"at most epsilon {self.limit.epsilon_per_report:g} per report"
+        return f"Ledger({self.spent} of {self.limit.reports} reports spent, {most})"
+
     @classmethod
     def open(
         cls,

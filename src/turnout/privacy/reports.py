@@ -37,6 +37,9 @@ class Reports:
         object.__setattr__(self, "bits", bits.astype(np.uint8, copy=False))
         object.__setattr__(self, "signals", np.asarray(self.signals, dtype=np.float64))
 
+    def __repr__(self) -> str:
+        return f"Reports({self.rounds} rounds of {self.clients} clients)"
+
     @property
     def rounds(self) -> int:
         """How many rounds were seen."""

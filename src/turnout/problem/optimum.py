@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from turnout.display import card
 from turnout.problem.costs import Array, inverse_slope
 from turnout.problem.problem import Problem
 from turnout.problem.rising_root import rising_root
@@ -34,9 +35,16 @@ class Optimum:
     cost: float
 
     def __repr__(self) -> str:
-        at_one, at_zero = int(np.sum(self.average == 1.0)), int(np.sum(self.average == 0.0))
-        bounds = f"{at_one} clients always, {at_zero} never"
-        return f"Optimum(cost={self.cost:.6g}, price={self.price:.6g}, {bounds})"
+        always, never = self._at_bounds()
+        return f"Optimum(cost={self.cost:.6g}, price={self.price:.6g}, {always} clients always, {never} never)"
+
+    def _repr_html_(self) -> str:
+        always, never = self._at_bounds()
+        facts = {"total cost": self.cost, "price": self.price, "clients": len(self.average)}
+        return card("Optimum", facts | {"always take part": always, "never take part": never})
+
+    def _at_bounds(self) -> tuple[int, int]:
+        return int(np.sum(self.average == 1.0)), int(np.sum(self.average == 0.0))
 
 
 def optimum(problem: Problem) -> Optimum:

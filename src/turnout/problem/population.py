@@ -23,8 +23,8 @@ class Population:
     """Clients before anyone has asked for a number of them: costs and weights.
 
     Example:
-        >>> paper_population(seed=0).problem(capacity=600)
-        Problem(1200 clients, capacity=600)
+        >>> paper_population(seed=0)
+        Population(1200 clients, powers=(2, 4, 6))
     """
 
     costs: PolynomialCosts | DrawnCosts
@@ -32,6 +32,10 @@ class Population:
 
     def __len__(self) -> int:
         return len(self.costs)
+
+    def __repr__(self) -> str:
+        weighted = "" if self.weights is None else f", weights adding up to {int(np.sum(self.weights))}"
+        return f"Population({len(self)} clients, powers={self.costs.powers}{weighted})"
 
     def problem(self, capacity: float) -> Problem:
         """The problem of meeting `capacity` with these clients."""

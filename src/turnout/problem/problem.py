@@ -8,6 +8,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
+from turnout.display import card
 from turnout.errors import invalid
 from turnout.problem.costs import Array, Costs, PolynomialCosts, check_costs
 from turnout.problem.drawn import DrawnCosts
@@ -54,6 +55,10 @@ class Problem:
     def __repr__(self) -> str:
         weighted = "" if self.weights is None else f", weights adding up to {self.most}"
         return f"Problem({len(self)} clients, capacity={self.capacity:g}{weighted})"
+
+    def _repr_html_(self) -> str:
+        weights = None if self.weights is None else f"adding up to {self.most:,}"
+        return card("Problem", {"clients": len(self), "capacity": self.capacity, "weights": weights})
 
     @cached_property
     def most(self) -> int:

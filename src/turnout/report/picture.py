@@ -8,9 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from turnout.algorithm.mechanism import Mechanism
-from turnout.algorithm.mechanisms import MECHANISMS
-from turnout.algorithm.mechanisms.memoized import OneRelease
+from turnout.algorithm.mechanisms import in_words
+from turnout.display import off
 from turnout.errors import MissingExtra, invalid
 from turnout.report.reference import stretches
 from turnout.report.run_plots import TAIL, Run, moving_mean
@@ -114,13 +113,7 @@ def _name(run: Any) -> str:
     """The mechanism and what it was given, such as `paper-coin, beta 3.5`."""
     if not isinstance(run, Trajectory):
         raise invalid("runs", "what simulate returned, one or several", type(run).__name__, "give trajectories")
-    given = dict(run.provenance.get("mechanism", {"kind": "run"}))
-    kind, epsilon = given.pop("kind"), given.pop("epsilon", None)
-    numbers = [f"{name} {value:g}" for name, value in given.items() if isinstance(value, (int, float))]
-    if epsilon is not None:
-        once = issubclass(MECHANISMS.get(kind, Mechanism), OneRelease)
-        numbers.insert(0, f"total epsilon {epsilon:g}" if once else f"epsilon {epsilon:g} per report")
-    return ", ".join([kind, *numbers])
+    return in_words(run.provenance["mechanism"])
 
 
 def _has_cost(runs: Sequence[Run]) -> bool:
@@ -239,9 +232,7 @@ def _head(figure: Any, runs: Sequence[Run], ink: str) -> None:
 
 
 def _reached(run: Run) -> str:
-    if run.gap is None:
-        return run.name
-    return f"{run.name}: {abs(run.gap):.2f} % {'above' if run.gap >= 0.0 else 'below'} the optimum"
+    return run.name if run.gap is None else f"{run.name}: {off(run.gap / 100.0)}"
 
 
 def _save(figure: Any, path: Path) -> None:

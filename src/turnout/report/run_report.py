@@ -180,11 +180,16 @@ def _value(value: Any) -> str:
         return "yes" if value else "no"
     if isinstance(value, (int, float)):
         return f"{value:,.10g}"
-    if isinstance(value, list):
-        entries = [", ".join(f"{name} {part}" for name, part in entry.items()) for entry in value[:3]]
+    if isinstance(value, (list, tuple)):
+        entries = [_entry(entry) for entry in value[:3]]
         more = f"; and {len(value) - 3} more" if len(value) > 3 else ""
         return "; ".join(entries) + more
     return str(value)
+
+
+def _entry(entry: Any) -> str:
+    """One of a list: a change of a schedule, or a level of a mechanism."""
+    return ", ".join(f"{name} {part}" for name, part in entry.items()) if isinstance(entry, dict) else _value(entry)
 
 
 def _readable(value: Any) -> Any:

@@ -11,7 +11,7 @@ import json
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 
 from turnout.errors import TurnoutError, invalid
@@ -136,7 +136,7 @@ class Welcome:
     """
 
     run: str
-    token: str
+    token: str = field(repr=False)
     weight: int
     prior_average: float
     prior_rounds: float

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -38,6 +38,9 @@ class Members:
     def __len__(self) -> int:
         return len(self.weight)
 
+    def __repr__(self) -> str:
+        return f"Members({int(self.here.sum())} of {len(self)} slots)"
+
 
 @dataclass(frozen=True)
 class Position:
@@ -53,7 +56,7 @@ class Position:
     round: int
     offered: float
     controller: Mapping[str, float]
-    on: bytes = b""
+    on: bytes = field(default=b"", repr=False)
 
     @property
     def signal(self) -> float:
@@ -82,7 +85,7 @@ class ClosedRound:
     round: int
     signal: float
     capacity: float
-    codes: Codes
+    codes: Codes = field(repr=False)
     participants: int
     demand: int
     members: int

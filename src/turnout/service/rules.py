@@ -130,6 +130,10 @@ class Rules:
         if self.wait_for < 0:
             raise invalid("wait_for", "0 or more devices", self.wait_for, "try 1")
 
+    def __repr__(self) -> str:
+        seconds = f"a round in {self.timing.round:g} to {self.timing.deadline:g} s"
+        return f"Rules({self.mechanism}, {self.controller}, missing={self.safety.missing!r}, {seconds})"
+
     def most_signal(self, capacity: float) -> float:
         """The upper bound of the signal: the operator's, or one that an outage reaches late and leaves soon."""
         if self.safety.most_signal is not None:

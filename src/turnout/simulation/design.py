@@ -77,6 +77,9 @@ class Design:
     asks: Asks
     settings: dict[str, Any]
 
+    def __repr__(self) -> str:
+        return f"Design({len(self.runs)} runs, which differ in {', '.join(self.varied)})"
+
 
 def design_from_settings(settings: Mapping[str, Any]) -> Design:
     """A design from a settings file: a run as `simulate` takes it, and a `[sweep]` table::

@@ -51,6 +51,14 @@ class Keep:
         if isinstance(self.averages, str) and self.averages != "all":
             raise invalid("keep.averages", "'all' or a list of clients", f"{self.averages!r}", "use 'all'")
 
+    def __repr__(self) -> str:
+        kept = [name for name in ("cost", "state") if getattr(self, name)]
+        kept += ["distance"] if self.distance_to is not None else []
+        kept += [f"{self.histogram} bins"] if self.histogram else []
+        if self.averages is not None:
+            kept.append("averages of all" if isinstance(self.averages, str) else f"{len(self.averages)} averages")
+        return f"Keep(every={self.every}: {', '.join(kept) or 'signal and turnout alone'})"
+
     def chosen(self, clients: int) -> npt.NDArray[np.int64]:
         """The clients whose averages are kept."""
         if self.averages is None:

@@ -74,6 +74,13 @@ class Schedule:
             if not 0 <= first < stop:
                 raise invalid("schedule.away", "(first, stop, clients) with 0 <= first < stop", (first, stop), "swap")
 
+    def __repr__(self) -> str:
+        told = [f"{name} at {when}" for name in ("join", "leave") for when in sorted(getattr(self, name))]
+        told += [f"away from {first} to {stop}" for first, stop, _ in self.away]
+        told += [f"capacity {self.capacity[when]:g} from {when}" for when in sorted(self.capacity)]
+        more = f", {len(told) - 6} more" if len(told) > 6 else ""
+        return f"Schedule({', '.join(told[:6]) or 'no change'}{more})"
+
     def check(self, clients: int) -> None:
         """Refuse clients that do not exist, and changes that concern nobody."""
         groups = [*self.join.values(), *self.leave.values(), *(who for _, _, who in self.away)]

@@ -44,6 +44,10 @@ class Results:
     seconds: float
     settings: dict[str, Any]
 
+    def __repr__(self) -> str:
+        failed = f", {len(self.failed)} failed" if self.failed else ""
+        return f"Results({len(self.rows)} of {self.runs} runs{failed}, which differ in {', '.join(self.varied)})"
+
     @property
     def failed(self) -> list[Row]:
         """The rows of runs that gave an error."""

@@ -12,6 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from turnout.algorithm.client import ClientState
+from turnout.algorithm.mechanisms import in_words
+from turnout.display import card
 from turnout.errors import FileProblem, MissingExtra
 from turnout.problem.costs import Array, PolynomialCosts
 from turnout.problem.problem import Problem
@@ -97,6 +99,15 @@ class Trajectory:
             f"turnout {tail.mean():.1f} ± {tail.std():.1f} over the last {len(tail)}, "
             f"signal {self.signal[-1]:.4g}, engine {self.provenance.get('engine_reason', '?')})"
         )
+
+    def _repr_html_(self) -> str:
+        tail, given = self.last(), self.provenance
+        turnout = f"{tail.mean():.1f} ± {tail.std():.1f} over the last {len(tail)} rounds"
+        facts: dict[str, object] = {"rounds": self.rounds, "clients": given.get("clients"), "seed": given.get("seed")}
+        facts["mechanism"] = in_words(given["mechanism"]) if "mechanism" in given else None
+        facts |= {"capacity": float(self.capacity[-1]), "turnout": turnout, "signal": f"{self.signal[-1]:.4g}"}
+        facts["total cost"] = None if self.cost is None else float(self.cost[-1])
+        return card("Trajectory", facts | {"engine": given.get("engine_reason")})
 
     def columns(self) -> dict[str, npt.NDArray[Any] | None]:
         """What was recorded at checkpoints, by name."""

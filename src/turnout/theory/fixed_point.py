@@ -11,6 +11,7 @@ import numpy as np
 from turnout.algorithm.client import SMALLEST_AVERAGE, Averaging, Prior
 from turnout.algorithm.mechanism import Mechanism
 from turnout.algorithm.server import Controller
+from turnout.display import card, off
 from turnout.errors import invalid
 from turnout.problem.costs import Array
 from turnout.problem.optimum import Optimum, optimum
@@ -33,6 +34,9 @@ class Path:
     turnout: Array
     cost: Array
     mean_distance: Array
+
+    def __repr__(self) -> str:
+        return f"Path({len(self.rounds)} points up to round {int(self.rounds[-1])})"
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,6 +85,12 @@ class Forecast:
             f"Forecast({when}: signal {self.signal:.4g}, cost {self.cost:.6g}, {100 * self.gap:+.2f} % of the "
             f"optimum, mean distance {self.distance.mean():.4f}, turnout ± {self.spread:.1f})"
         )
+
+    def _repr_html_(self) -> str:
+        when = "in the long run" if self.rounds is None else f"after {self.rounds:,} rounds"
+        facts: dict[str, object] = {"when": when, "signal": f"{self.signal:.4g}", "total cost": self.cost}
+        facts |= {"gap": off(self.gap), "optimum": self.best.cost, "turnout": f"± {self.spread:.1f}"}
+        return card("Forecast", facts | {"mean distance": f"{self.distance.mean():.4f}"})
 
 
 def predict(

@@ -44,6 +44,10 @@ class Tuning:
     initial: float
     settling_rounds: int | None
 
+    def __repr__(self) -> str:
+        settled = "not settled" if self.settling_rounds is None else f"settled after {self.settling_rounds} rounds"
+        return f"Tuning(gain={self.gain:.4g} of at most {self.largest_gain:.4g}, initial={self.initial:.4g}, {settled})"
+
     def controller(self) -> IntegralController:
         """The paper's server with these settings."""
         return IntegralController(self.gain, self.initial)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import MISSING, fields
+from typing import Any
 
 import numpy as np
 
@@ -11,7 +13,7 @@ from turnout.algorithm.mechanisms.capped_coin import CappedCoin
 from turnout.algorithm.mechanisms.clamp import Clamp
 from turnout.algorithm.mechanisms.classical import Classical
 from turnout.algorithm.mechanisms.learned_memoized import LearnedMemoized
-from turnout.algorithm.mechanisms.memoized import Memoized
+from turnout.algorithm.mechanisms.memoized import Memoized, OneRelease
 from turnout.algorithm.mechanisms.paper_coin import PaperCoin
 from turnout.algorithm.mechanisms.randomized_response import RandomizedResponse
 from turnout.algorithm.mechanisms.tracking_clamp import TrackingClamp
@@ -31,6 +33,22 @@ MECHANISMS: dict[str, type[Mechanism]] = {
         LearnedMemoized,
     )
 }
+
+
+def in_words(settings: Mapping[str, Any]) -> str:
+    """A mechanism's settings for people: its name and its numbers, and what its epsilon is for.
+
+    Example:
+        >>> in_words({"kind": "clamp", "epsilon": 1.0, "center": 0.5})
+        'clamp, epsilon 1 per report, center 0.5'
+    """
+    given = dict(settings)
+    kind, epsilon = str(given.pop("kind")), given.pop("epsilon", None)
+    numbers = [f"{name} {value:g}" for name, value in given.items() if isinstance(value, (int, float))]
+    if epsilon is not None:
+        once = issubclass(MECHANISMS.get(kind, Mechanism), OneRelease)
+        numbers.insert(0, f"total epsilon {epsilon:g}" if once else f"epsilon {epsilon:g} per report")
+    return ", ".join([kind, *numbers])
 
 
 def mechanism_from_settings(table: Table) -> Mechanism:

@@ -59,6 +59,10 @@ class LearnedMemoized(OneRelease):
         elif len(self.least):
             raise invalid("least", "given with levels only", self.least, "give both, or neither")
 
+    def __repr__(self) -> str:
+        given = f", {len(self.levels)} levels" if self.levels else ""
+        return f"LearnedMemoized(epsilon={self.epsilon}, start={self.start:.6g}{given})"
+
     def enrol(self, costs: Costs, uniform: Array, weights: Any = 1, share: float | None = None) -> PolynomialCosts:
         """The public surrogate of each client, all joined one group after another."""
         if share is None or len(costs) < 2:

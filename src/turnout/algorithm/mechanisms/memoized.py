@@ -128,6 +128,9 @@ class Memoized(OneRelease):
             allowed = f"a sum between e^-epsilon = {np.exp(-self.epsilon):.4g} and 1"
             raise invalid("least", allowed, sum(least), "take them from turnout.privacy.floor, or leave them out")
 
+    def __repr__(self) -> str:
+        return f"Memoized(epsilon={self.epsilon}, price={self.price:.6g}, {len(self.levels)} levels)"
+
     def words(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """(least, most): of the 2^53 words of the coin, how many release each level, for any cost. Exact integers.
 

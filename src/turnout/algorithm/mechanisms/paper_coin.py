@@ -60,6 +60,11 @@ class PaperCoin(Mechanism):
             )
         object.__setattr__(self, "beta", float(beta) if beta.ndim == 0 else beta)
 
+    def __repr__(self) -> str:
+        if not isinstance(self.beta, np.ndarray):
+            return f"PaperCoin(beta={self.beta})"
+        return f"PaperCoin(beta={self.beta.min():g} to {self.beta.max():g}, one for each of {self.beta.size} clients)"
+
     def parameters(self) -> tuple[Any, ...]:
         """The coin's probability."""
         return (coin_probability(self.beta),)

@@ -137,6 +137,10 @@ class Agent:
         self._lease: Lease | None = None
         self._joined: _Joined | None = None
 
+    def __repr__(self) -> str:
+        told = f"run {self._joined.welcome.run!r}" if self._joined else "not joined yet"
+        return f"Agent({self._url}, folder {self._folder.name!r}, {told})"  # never its cost, its code or its ledger
+
     def __enter__(self) -> Agent:
         return self
 

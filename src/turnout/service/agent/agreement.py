@@ -49,9 +49,11 @@ class Agreement:
 
     def total(self, reports: int, delta: float) -> Account:
         """The total epsilon at delta over so many reports, against a coordinator that sees every one."""
+        if self.certificate.per == "lifetime":  # all was given away at joining
+            return account_of(self.mechanism, max(1, reports), delta)
         if reports < 1:
             return Account(0.0, 0.0, 0, EVERY_REPORT, "nothing was reported")
-        if self.certificate.per == "report" and reports > EXACTLY_COUNTED:
+        if reports > EXACTLY_COUNTED:
             return Account(self.certificate.epsilon * reports, delta, reports, EVERY_REPORT, "sum of the reports")
         return account_of(self.mechanism, reports, delta)
 

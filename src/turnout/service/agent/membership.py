@@ -8,7 +8,7 @@ import os
 import re
 import secrets
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -33,8 +33,8 @@ class Membership:
     """
 
     url: str
-    code: str
-    nonce: str
+    code: str = field(repr=False)
+    nonce: str = field(repr=False)
     welcome: Welcome | None = None
 
     @classmethod

@@ -7,17 +7,18 @@ dies, a device that has an answer is in the books, and one that has none sends i
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
+from turnout.service.coordinator.answered import Answered
 from turnout.service.coordinator.enrolment_desk import EnrolmentDesk
+from turnout.service.coordinator.freshness import Freshness, at_most
 from turnout.service.coordinator.open_round import Entry, OpenRound
 from turnout.service.coordinator.roll import Roll, hashed
 from turnout.service.coordinator.waiting_room import WaitingRoom
@@ -51,18 +52,6 @@ KEPT = 16
 log = Log("coordinator")
 
 Result = TypeVar("Result")
-
-
-class Answered(NamedTuple):
-    """A closed round in memory, ready to answer from.
-
-    Attributes:
-        codes: by slot.
-        closed: when, on the coordinator's clock, at the latest a lie by being too early; None: nobody knows.
-    """
-
-    codes: bytes
-    closed: float | None
 
 
 class Coordinator:
@@ -106,7 +95,7 @@ class Coordinator:
         self.run: Run = run
         self.rules: Rules = rules_from_settings(Table(dict(run.settings)))
         self.roll, self.clock = Roll(), clock
-        self._known = self._looked = self.clock()  # memory is as the store was then, or newer; when we looked last
+        self._fresh, self._looked = Freshness(clock), clock()
         self.control: Control = store.control()
         self.roll.take(store.devices())
         self.roll.revision = self.control.revision
@@ -121,7 +110,7 @@ class Coordinator:
         self._random = random or np.random.default_rng()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="store")
         self._books = asyncio.Lock()  # one change of the books at a time, and memory follows before the next
-        self._news, self._changed, self._seen = asyncio.Event(), asyncio.Condition(), asyncio.Event()
+        self._news, self._changed = asyncio.Event(), asyncio.Condition()
         self._answered: dict[int, Answered] = {}
         self._desk = EnrolmentDesk(self._enrol)
         self._tasks: list[asyncio.Task[None]] = []
@@ -172,11 +161,8 @@ class Coordinator:
         Raises:
             StoreProblem: the store does not say.
         """
-        asked = self.clock()
-        while self.store.shared and self._known < asked:
-            if self.stopping or self.clock() > asked + LONGEST_LOOK:
-                raise StoreProblem("the database does not answer")
-            await _at_most(self._seen.wait(), LONGEST_LOOK)
+        if self.store.shared and not await self._fresh.wait(LONGEST_LOOK):
+            raise StoreProblem("the database does not answer")
 
     async def enrol(self, code: str, nonce: str) -> Welcome | None:
         """A new device, if its code is good: its token, and all that is public."""
@@ -250,7 +236,7 @@ class Coordinator:
         while not self.stopping:
             wait = min(self._seconds_to_close() if self.leads else patience, self._looked + patience - self.clock())
             if wait > 0.0:
-                await _at_most(self._news.wait(), wait)
+                await at_most(self._news.wait(), wait)
             self._news.clear()
             self.waiting.release(self.clock())
             async with self._books:
@@ -341,9 +327,7 @@ class Coordinator:
             self.roll.revision = control.revision
             self.open.recount()
         await self._catch_up()
-        self._known = now
-        self._seen.set()
-        self._seen = asyncio.Event()
+        self._fresh.renew(now)
         if self.store.shared:
             await self._merge()
             self.leads = await self.in_store(self.store.lead)
@@ -361,7 +345,7 @@ class Coordinator:
                 raise StoreProblem(f"round {number} is missing in the books: restore a backup")
             rounds.append(closed)
         for closed in rounds:
-            self._closed(closed, replace(position, round=closed.round + 1), self._known)
+            self._closed(closed, replace(position, round=closed.round + 1), self._fresh.known)
         if rounds:
             await self._tell()
 
@@ -413,9 +397,3 @@ class Coordinator:
 def _offer(position: Position) -> bytes:
     """The open round as JSON, as every device is told it; a float's repr is the same number again."""
     return b'{"round":%d,"signal":%s}' % (position.round, repr(float(position.offered)).encode())
-
-
-async def _at_most(work: Awaitable[Any], seconds: float) -> None:
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(seconds):  # `wait_for` can lose a cancellation
-            await work

@@ -12,7 +12,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from turnout.service.coordinator.coordinator import Answered, Coordinator
+from turnout.service.coordinator.answered import Answered
+from turnout.service.coordinator.coordinator import Coordinator
 from turnout.service.coordinator.open_round import Entry
 from turnout.service.listening.asgi import NO_STORE, Receive, Scope, Send, read_body, send_json
 from turnout.service.listening.limits import Limiter, address_group

@@ -42,6 +42,9 @@ class SeenRound:
         decided, bits, answered, counted = np.zeros((4, devices), np.bool_)
         return cls(round, signal, decided, bits, answered, counted)
 
+    def __repr__(self) -> str:
+        return f"SeenRound({self.round}: signal {self.signal:.4g}, {int(self.decided.sum())} decided)"
+
     @property
     def acknowledged(self) -> Bits:
         """Who takes part for sure: a "yes" that counts, shape (devices,)."""
@@ -81,6 +84,10 @@ class FleetRecord:
     seconds: float = 0.0
     interrupted: bool = False
     _spans_before: list[float] = field(default_factory=list, repr=False)
+
+    def __repr__(self) -> str:
+        faults = f", {self.faults.total()} faults" if self.faults else ""
+        return f"FleetRecord({self.devices} devices, {len(self.rounds)} rounds kept, {self.requests} requests{faults})"
 
     @property
     def spans(self) -> list[float]:

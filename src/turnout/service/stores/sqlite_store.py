@@ -100,8 +100,8 @@ class SqliteStore(SqlStore):
                 Disk().sync_folder(self._path.parent)
             self._inode = self._path.stat().st_ino
         except FileNotFoundError:
-            what = "its folder" if create else "`turnout serve`, which makes one,"
-            raise StoreProblem(f"{self.place}: no such file: check the path, or start with {what}") from None
+            what = "make its folder first" if create else "begin a run there with `turnout serve --capacity …`"
+            raise StoreProblem(f"{self.place}: no such file: check the path, or {what}") from None
         except OSError as error:
             reason = (error.strerror or str(error)).lower()
             raise StoreProblem(f"{self.place}: {reason}: give a path that this user may write") from error

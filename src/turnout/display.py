@@ -1,0 +1,55 @@
+"""How results show themselves: one line in a terminal, a small table in a notebook.
+
+A line says what matters and never lists an array; what clients keep to themselves is in neither.
+"""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Mapping
+
+_NAME = "text-align:left;font-weight:normal;opacity:0.7;padding:1px 16px 1px 0"
+_VALUE = "text-align:left;padding:1px 0"
+
+
+def card(title: str, facts: Mapping[str, object]) -> str:
+    """A small HTML table, one row a fact, for `_repr_html_`; it takes its colours from the page, light or dark.
+
+    Args:
+        title: what it is.
+        facts: texts and numbers by name; None is left out.
+
+    Example:
+        >>> "<td" in card("Optimum", {"cost": 3.5}), "&lt;b&gt;" in card("<b>", {})
+        (True, True)
+    """
+    rows = [
+        f'<tr><th scope="row" style="{_NAME}">{html.escape(name)}</th>'
+        f'<td style="{_VALUE}">{html.escape(number(value))}</td></tr>'
+        for name, value in facts.items()
+        if value is not None
+    ]
+    heading = f'<caption style="text-align:left;font-weight:600">{html.escape(title)}</caption>'
+    return f"<table>{heading}<tbody>{''.join(rows)}</tbody></table>"
+
+
+def number(value: object) -> str:
+    """A number for people, thousands apart and with six digits at most; anything else as text.
+
+    Example:
+        >>> number(1753.5634), number(1200), number("clamp")
+        ('1,753.56', '1,200', 'clamp')
+    """
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return str(value)
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.6g}"
+
+
+def off(gap: float) -> str:
+    """A cost gap in words.
+
+    Example:
+        >>> off(0.0123), off(-0.5)
+        ('1.23 % above the optimum', '50.00 % below the optimum')
+    """
+    return f"{abs(100 * gap):.2f} % {'above' if gap >= 0.0 else 'below'} the optimum"

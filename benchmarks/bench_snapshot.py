@@ -1,5 +1,6 @@
 """The benchmark in the terminal, and as a page of the documentation with a picture."""
 
+import re
 from textwrap import fill
 
 from rich.table import Table
@@ -8,6 +9,7 @@ import bench_tables
 from turnout.report.traces import PALETTE
 
 PICTURE = "benchmarks.png"
+NUMBER = re.compile(r"[−-]?\d|–|yes$|no$")
 INTRODUCTION = """# Benchmarks
 
 How fast clients decide. Our engines, what people write (plain Python objects, NumPy, JAX), and a C kernel written by
@@ -47,10 +49,13 @@ def write(found, docs):
 def markdown(shown):
     """A section with a table."""
     lines = [f"## {shown.title}", "", fill(shown.caption, 120), ""]
-    if shown.rows:
-        cells = [shown.header, ["---", *["---:"] * (len(shown.header) - 1)], *shown.rows]
-        lines += [f"| {' | '.join(row)} |" for row in cells] + [""]
-    return "\n".join(lines)
+    return "\n".join([*lines, *table(shown), ""] if shown.rows else lines)
+
+
+def table(shown):
+    """The lines of a table; columns of numbers end where the others begin: at their right."""
+    rule = ["---:" if all(map(NUMBER.match, column)) else "---" for column in zip(*shown.rows, strict=True)]
+    return [f"| {' | '.join(row)} |" for row in (shown.header, ["---", *rule[1:]], *shown.rows)]
 
 
 def draw(found, path):

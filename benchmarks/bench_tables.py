@@ -198,13 +198,14 @@ def selection(found):
     rows = [
         [
             row["contender"],
-            f"{_mean(row['gap_percent']):.2f} % ({min(row['gap_percent']):.2f} to {max(row['gap_percent']):.2f})",
+            f"{_mean(gaps):.2f} % ({min(gaps):.2f} to {max(gaps):.2f})".replace("-", "−"),
             f"{_mean(row['turnout_spread']):.1f}",
             row["server_knows"],
             row["promised"],
             row["decides"],
         ]
         for row in found["rows"]
+        for gaps in (row["gap_percent"],)
     ]
     caption = (
         f"{found['capacity']:,} of {found['clients']:,} clients, {found['rounds']:,} rounds, the mean of "
@@ -232,7 +233,7 @@ def accounts(found):
     ]
     caption = (
         f"{found['reports']:,} reports at epsilon {found['epsilon_per_report']:g} per report, delta "
-        f"{found['delta']:g}, against one that sees every report; times of the same run. For the randomized response "
+        f"{found['delta']:g}, against one that sees every report; processor time, of the same run. For the randomized response "
         "ours is exact. For the box that is not symmetric, ours also holds for signals that a server chooses as it "
         "goes, dp-accounting's for directions fixed ahead, and OpenDP is told the epsilon per report alone."
     )

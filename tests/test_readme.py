@@ -1,5 +1,6 @@
 """Every command and every number in the README is true: each block is run, and its output compared."""
 
+import itertools
 import re
 import subprocess
 import sys
@@ -35,11 +36,15 @@ def test_console_blocks(folder):
     assert ran >= 3
 
 
-def test_python_blocks():
-    space = {}
-    for text in PYTHON:
-        exec(text, space)
-    assert PYTHON
+def test_python_blocks(capsys):
+    """They run, one after the other; where an output block follows, that is what is printed."""
+    space = {"__name__": "readme"}
+    for (kind, text), (after, expected) in itertools.zip_longest(BLOCKS, BLOCKS[1:], fillvalue=("", "")):
+        if kind == "python":
+            exec(text, space)
+            printed = capsys.readouterr().out
+            assert after != "output" or printed == expected
+    assert len(PYTHON) >= 2
 
 
 def test_make_targets_exist():

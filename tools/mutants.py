@@ -119,7 +119,7 @@ def _places(tree: ast.Module) -> Iterator[tuple[str, bool, Trail, ast.AST]]:
         is_function = isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
             names = (*names, node.name)
-        for field, index, child in _children(node):
+        for field, index, child in reversed(list(_children(node))):  # so that they are met as they are read
             within = inside or (is_function and field == "body")
             waiting.append((names, within, (*trail, (field, index)), child))
 

@@ -20,6 +20,7 @@ from turnout import (
     simulate,
 )
 from turnout.algorithm.controllers import controller_from_settings
+from turnout.algorithm.self_tuning import SelfTuningState
 from turnout.settings import Table
 
 SEEDS = 20
@@ -107,7 +108,67 @@ def test_it_continues_and_is_made_again(tmp_path):
     np.testing.assert_array_equal(numpy.signal, whole.signal)
 
 
-@pytest.mark.parametrize("initial", [0.0, -1.0, np.inf, np.nan])
+def after(error, last=0.0, gain=1.0, size=None, signal=1.0):
+    """The state after a round that missed a capacity of 1000 by a share `error`; errors were so large before, too."""
+    state = SelfTuningState(signal, gain, last, error * error if size is None else size)
+    return SelfTuningController(1.0).step(state, 1000.0 * (1.0 - error), 1000.0)
+
+
+def test_the_gain_rises_while_errors_agree_and_is_halved_when_they_alternate():
+    assert after(0.2, last=0.2, gain=0.4).gain == pytest.approx(1.5 * 0.4)
+    assert after(-0.2, last=-0.2, gain=0.4).gain == pytest.approx(1.5 * 0.4)
+    assert after(0.2, last=-0.2, gain=0.4).gain == pytest.approx(0.4 / 2)
+    assert after(0.2, last=0.2, gain=0.4).signal == pytest.approx(np.exp(0.6 * 0.2))
+    assert after(0.2, last=-0.2, gain=0.2).gain == 0.15  # and no further
+    unequal = after(0.1, last=-0.3, gain=0.8, size=0.09)
+    assert unequal.gain == pytest.approx(0.8 * 0.5 ** (1 / 3))  # a third as sure as of equal errors
+
+
+def test_a_gain_above_one_falls_to_the_secant_when_the_goal_was_stepped_over():
+    assert after(0.1, last=-0.3, gain=4.0, size=0.09).gain == pytest.approx(4.0 * 0.3 / (0.3 + 0.1))
+    assert (
+        after(0.3, last=-0.1, gain=3.0, size=0.09).gain == 1.0
+    )  # the secant would be 0.75: below 1 nothing overshoots
+    assert after(0.3, last=-0.1, gain=1.2, size=0.09).gain == pytest.approx(1.2 * 0.5 ** (1 / 3))
+
+
+def test_errors_far_below_the_usual_size_are_noise():
+    state = after(0.1, last=0.1, gain=0.4, size=1.0)
+    assert state.size == pytest.approx(0.7 * 1.0 + 0.3 * 0.01)
+    assert state.gain == pytest.approx(0.4 * 1.5 ** (0.01 / 0.703))
+    assert state.error == pytest.approx(0.1)
+    quiet = after(0.0, last=0.0, gain=0.4, size=0.0)
+    assert quiet == SelfTuningState(1.0, 0.4, 0.0, 0.0)
+
+
+@pytest.mark.parametrize(("error", "gain"), [(0.49, 0.2), (0.5, 0.2), (0.51, 1.0), (-0.51, 1.0)])
+def test_an_error_of_more_than_five_times_the_usual_size_is_a_change(error, gain):
+    assert after(error, gain=0.2, size=0.01).gain == gain
+    assert after(error, gain=1.5, size=0.01).gain == 1.5  # who is bold stays so
+
+
+def test_no_round_changes_the_signal_more_than_tenfold():
+    up, down = after(0.5, last=0.5, gain=8.0), after(-2.0, last=-2.0, gain=1.0)
+    assert (up.signal, down.signal) == (pytest.approx(10.0), pytest.approx(0.1))
+    assert (up.gain, down.gain) == (pytest.approx(np.log(10.0) / 0.5), pytest.approx(np.log(10.0) / 2.0))
+    crowd = after(-50.0, gain=1.0)
+    assert (crowd.signal, crowd.error) == (pytest.approx(0.1), pytest.approx(-np.log(10.0)))
+    assert after(0.5, last=0.5, gain=3.0).gain == 4.5  # just within
+
+
+def test_the_signal_stays_within_reach_of_the_first():
+    assert after(0.9, gain=2.0, signal=5e14).signal == 1e15
+    assert after(-0.9, gain=2.0, signal=2e-15).signal == 1e-15
+    assert SelfTuningController(1e-290).step(SelfTuningState(1e-290, 1.0, 0.0, 0.0), 0, 9.0).signal > 2e-290
+
+
+def test_it_begins_with_the_gain_that_is_safe_for_everyone():
+    assert SelfTuningController().start() == SelfTuningState(1.0, 1.0, 0.0, 0.0)
+    assert SelfTuningController(3).start().signal == 3.0
+    assert SelfTuningController().lag == 0
+
+
+@pytest.mark.parametrize("initial", [0.0, -1.0, np.inf, np.nan, 1e-310, 1e300])
 def test_bad_first_signals(initial):
     with pytest.raises(ValueError, match="initial must be above 0"):
         SelfTuningController(initial)

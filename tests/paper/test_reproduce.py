@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from report.browser import chromium, opened
+from turnout.errors import MissingExtra
 from turnout.paper import fig1_distance, fig2_cost, fig3_privacy_error, fig4_turnout, fig5_signal
 from turnout.paper.claims import CONDITION, FAILS, HOLDS
 from turnout.paper.reproduce import FIGURES, reproduce
@@ -130,3 +131,10 @@ def test_a_table_that_was_cut_short_is_made_again(tmp_path):
     path.write_bytes(path.read_bytes()[:100])
     assert not store.has("x")
     assert len(store.numbers("x", lambda: {"a": np.arange(5)})["a"]) == 5
+
+
+def test_what_is_missing_is_said_before_anything_is_run(tmp_path, monkeypatch):
+    monkeypatch.setattr("turnout.paper.reproduce.find_spec", lambda library: None)
+    with pytest.raises(MissingExtra, match=r"matplotlib, which is not installed: pip install 'turnout\[lab\]'"):
+        reproduce(tmp_path / "paper")
+    assert not (tmp_path / "paper").exists()

@@ -759,7 +759,8 @@ def _until(true, seconds=5.0):
 
 def test_what_was_released_at_joining_is_in_the_total_from_the_first_moment_on():
     mechanism = Memoized(6.0, price=9.97)
-    agreement = agree(mechanism.settings(), Averaging(), limit=Limit(10, 6.0))
+    sent = json.loads(json.dumps(mechanism.settings()))
+    agreement = agree(sent, Averaging(), limit=Limit(10, 6.0))
     assert [agreement.total(reports, 1e-6).epsilon for reports in (0, 1, 500)] == [6.0, 6.0, 6.0]
     per_report = agree(Clamp(0.5).settings(), Averaging(), limit=Limit(10, 6.0))
     assert per_report.total(0, 1e-6).epsilon == 0.0

@@ -369,27 +369,30 @@ def test_a_device_that_floods_is_told_to_wait_and_the_others_are_unhurt(tmp_path
 
 
 def test_many_held_requests_of_one_device_are_not_held(tmp_path: Path) -> None:
-    store = begun(tmp_path / "run.db", usual_rules(Timing(0.0, deadline=1.0, hold=5.0), wait_for=1))
+    store = begun(tmp_path / "run.db", usual_rules(Timing(0.0, deadline=1.0, hold=5.0)))
     [code] = codes_for(store, 1)
-    codes_for(store, 1)
+    answers: list[tuple[int, dict, dict]] = []
     with running(store) as coordinator:
-        token = enrol(coordinator.url, code)
+        token, body = enrol(coordinator.url, code), {"run": "test", "round": 0, "participates": True}
         coordinator.call(coordinator.coordinator.change, "test", mode="paused")
-        answers: list[tuple[int, dict]] = []
+        lines = [Kept(coordinator.url) for _ in range(30)]
         threads = [
-            threading.Thread(target=lambda: answers.append(report(coordinator.url, token, 0, True))) for _ in range(30)
+            threading.Thread(target=lambda line=line: answers.append(line.send(REPORT, body, token)), daemon=True)
+            for line in lines
         ]
         for thread in threads:
             thread.start()
-        end = time.monotonic() + 10.0
+        end = time.monotonic() + 4.0
         while len(answers) < 28 and time.monotonic() < end:
             time.sleep(0.01)
         assert len(coordinator.coordinator.waiting) == 2
         coordinator.call(coordinator.coordinator.change, "test", mode="running")
-        for thread in threads:
-            thread.join(20)
-    assert Counter(status for status, _ in answers) == {429: 28, 200: 2}
-    assert {said["error"] for status, said in answers if status == 429} == {"held"}
+        for thread, line in zip(threads, lines, strict=True):
+            thread.join(10)
+            line.close()
+    assert Counter(status for status, _, _ in answers) == {429: 28, 200: 2}
+    refused = [(said["error"], headers["retry-after"]) for status, said, headers in answers if status == 429]
+    assert set(refused) == {("held", "1")}
 
 
 # A malicious coordinator.

@@ -10,10 +10,11 @@ import time
 import numpy as np
 import pytest
 
-from service.faults import Proxy, Served, sooner
+from service.faults import Proxy, Served, sooner, until
 from service.postgres import server
 from service.running import begun, codes_for, running, send, usual_rules
 from service.scene import Scene, impatient
+from turnout.service.coordinator.coordinator import Coordinator
 from turnout.service.rounds import Members, close
 from turnout.service.rules import Timing, rules_from_settings
 from turnout.service.stores.locations import open_store
@@ -64,25 +65,62 @@ def test_a_round_that_another_closes_during_an_enrolment(location):
         return calls[-1]
 
     store.enrol = overtaken
-    with running(store) as coordinator:
+    with contextlib.closing(other), running(store) as coordinator:
         _, welcome = send(coordinator.url, "POST", "/v1/enrol", {"code": code, "nonce": "n" * 20})
-    assert len(calls) == 2
-    assert [device.joined for device in other.devices()] == [welcome["offer"]["round"]] == [1]
+        assert len(calls) == 2
+        assert [device.joined for device in other.devices()] == [welcome["offer"]["round"]] == [1]
 
 
 def test_who_has_lost_the_lead_cannot_close_a_round_again(location):
     """Nor if it forgets to ask which round is open: the books themselves have each round once."""
+    with contextlib.closing(begun(location)) as store, contextlib.closing(open_store(location)) as other:
+        stale = store.position()
+        close_now(other)
+        store.position = lambda: stale
+        with pytest.raises(StaleRound):
+            close_now(store)
+        server().sql(location, "UPDATE turnout.state SET round = 0")  # the twin: the fence is gone
+        with pytest.raises(StoreProblem, match="duplicate key"):
+            close_now(store)
+        assert [closed.round for closed in other.history()] == [0]
+
+
+def broken(*_):
+    raise StoreProblem("the database does not answer")
+
+
+def test_a_lease_is_counted_from_the_last_look_that_succeeded(location):
+    """Who could not look for a while does not know when a round was closed: as early as may be."""
+    now = [100.0]
+
+    async def play() -> float:
+        with contextlib.closing(begun(location)) as store, contextlib.closing(open_store(location)) as other:
+            coordinator, control = Coordinator(store, clock=lambda: now[0]), store.control
+            now[0] = 101.0
+            await coordinator._look()
+            now[0] = 150.0
+            close_now(other)
+            store.control = broken
+            with pytest.raises(StoreProblem):
+                await coordinator._look()
+            store.control = control
+            now[0] = 160.0
+            await coordinator._look()
+            return (await coordinator.answered(0)).closed
+
+    assert asyncio.run(play()) == 101.0
+
+
+def test_nobody_is_sent_away_while_the_database_does_not_answer(location, monkeypatch):
+    """A token that is not known may be one that another coordinator has just given."""
+    monkeypatch.setattr("turnout.service.coordinator.coordinator.LONGEST_LOOK", 0.2)
     store = begun(location)
-    other = open_store(location)
-    stale = store.position()
-    close_now(other)
-    store.position = lambda: stale
-    with pytest.raises(StaleRound):
-        close_now(store)
-    server().sql(location, "UPDATE turnout.state SET round = 0")  # the twin: the fence is gone
-    with pytest.raises(StoreProblem, match="duplicate key"):
-        close_now(store)
-    assert [closed.round for closed in other.history()] == [0]
+    with running(store) as coordinator:
+        store.control = broken
+        until(lambda: coordinator.coordinator.faults.get("store failures"))
+        report = {"run": "test", "round": 0, "participates": True}
+        assert send(coordinator.url, "POST", "/v1/report", report, "x" * 43)[0] == 503
+        assert send(coordinator.url, "GET", "/v1/round", None, "x" * 43)[0] == 503
 
 
 class Several:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,10 +11,34 @@ import typer
 
 from turnout.errors import invalid
 
+
+def one_of(*names: str) -> Callable[[str], list[str]]:
+    """What the shell offers for an option that takes one of these words."""
+
+    def complete(incomplete: str) -> list[str]:
+        return [name for name in names if name.startswith(incomplete)]
+
+    return complete
+
+
+def mechanism_names(incomplete: str) -> list[str]:
+    """What the shell offers for a mechanism."""
+    from turnout.algorithm.mechanisms import MECHANISMS
+
+    return one_of(*MECHANISMS)(incomplete)
+
+
+CONTROLLERS = one_of("integral", "self-tuning")
+
 Settings = Annotated[Path | None, typer.Argument(help="A TOML file with the settings of the run.", show_default=False)]
 PopulationChoice = Annotated[
     str | None,
-    typer.Option("--population", help="'paper', 'paper-drawn', or a .toml, .csv or .npz file.", show_default="paper"),
+    typer.Option(
+        "--population",
+        help="'paper', 'paper-drawn', or a .toml, .csv or .npz file.",
+        show_default="paper",
+        autocompletion=one_of("paper", "paper-drawn"),
+    ),
 ]
 Clients = Annotated[int | None, typer.Option(help="How many clients the paper's population has.", show_default="1200")]
 PopulationSeed = Annotated[int | None, typer.Option(help="Seed of a population that is drawn.", show_default="0")]
@@ -26,6 +51,7 @@ MechanismChoice = Annotated[
         help="classical, paper-coin, capped-coin, randomized-response, clamp, tracking-clamp, memoized or "
         "learned-memoized.",
         show_default="classical",
+        autocompletion=mechanism_names,
     ),
 ]
 Epsilon = Annotated[
@@ -33,7 +59,12 @@ Epsilon = Annotated[
     typer.Option(help="Per report, of a certified mechanism; clamp, unless another is named.", show_default=False),
 ]
 ControllerChoice = Annotated[
-    str | None, typer.Option(help="integral (the paper's), or self-tuning.", show_default=False)
+    str | None,
+    typer.Option(
+        help="integral (the paper's), or self-tuning.",
+        show_default=False,
+        autocompletion=CONTROLLERS,
+    ),
 ]
 Changes = Annotated[
     list[str] | None,
@@ -43,6 +74,14 @@ Changes = Annotated[
 ]
 Resume = Annotated[
     Path | None, typer.Option("--continue", help="Continue this saved run by --rounds.", show_default=False)
+]
+EngineChoice = Annotated[
+    str | None,
+    typer.Option(
+        help="auto, numpy, numba, jax, jax32 or ray.",
+        show_default="auto",
+        autocompletion=one_of("auto", "numpy", "numba", "jax", "jax32", "ray"),
+    ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
 

@@ -29,7 +29,13 @@ def frontier(
     capacity: choices.Capacity = None,
     rounds: Annotated[int | None, typer.Option(help="Totals are over so many rounds.", show_default="10000")] = None,
     delta: Annotated[float, typer.Option(help="The chance that totals leave over.")] = 1e-6,
-    adversary: Annotated[str, typer.Option(help="server (sees every report), sum (sees totals), or both.")] = _BOTH,
+    adversary: Annotated[
+        str,
+        typer.Option(
+            help="server (sees every report), sum (sees totals), or both.",
+            autocompletion=choices.one_of("server", "sum", "both"),
+        ),
+    ] = _BOTH,
     honest: Annotated[
         int | None,
         typer.Option(help="For sum: how many others certainly follow the protocol.", show_default="all others"),

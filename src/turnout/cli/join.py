@@ -56,7 +56,13 @@ RaiseLimit = Annotated[
 Witness = Annotated[
     Path | None, typer.Option(help="The ledger's second file, best on other storage.", show_default=False)
 ]
-AfterStop = Annotated[str, typer.Option(help="When all reports are spent: leave, or follow (public data alone).")]
+AfterStop = Annotated[
+    str,
+    typer.Option(
+        help="When all reports are spent: leave, or follow (public data alone).",
+        autocompletion=choices.one_of("leave", "follow"),
+    ),
+]
 OnParticipate = Annotated[str | None, typer.Option(help="A command that does the work (no shell).", show_default=False)]
 OnStop = Annotated[str | None, typer.Option(help="A command that ends it, whenever a lease ends.", show_default=False)]
 Authority = Annotated[

@@ -29,7 +29,12 @@ def plan(
         float | None, typer.Option(help="The most cost above the optimum, in percent.", show_default=False)
     ] = None,
     delta: Annotated[float, typer.Option(help="The chance that the account leaves over.")] = 1e-6,
-    adversary: Annotated[str, typer.Option(help="server (sees every report) or sum (sees totals only).")] = "server",
+    adversary: Annotated[
+        str,
+        typer.Option(
+            help="server (sees every report) or sum (sees totals only).", autocompletion=choices.one_of("server", "sum")
+        ),
+    ] = "server",
     honest: Annotated[
         int | None, typer.Option(help="Against sum: so many others are honest.", show_default="all")
     ] = None,

@@ -25,6 +25,7 @@ Missing = Annotated[
         help="What a device that does not report counts as: absent (taking part uses something scarce), or last "
         "(taking part saves it).",
         show_default=False,
+        autocompletion=choices.one_of("absent", "last"),
     ),
 ]
 HardLimit = Annotated[float | None, typer.Option(help="Never acknowledge more in a round.", show_default="none")]
@@ -38,10 +39,20 @@ Port = Annotated[int, typer.Option(help="0 takes any that is free.")]
 Certificate = Annotated[Path | None, typer.Option(help="PEM, for TLS.", show_default="no TLS")]
 Key = Annotated[Path | None, typer.Option(help="Its key, PEM.", show_default=False)]
 MechanismChoice = Annotated[
-    str | None, typer.Option(help="What devices are proposed.", show_default="clamp, epsilon 1 per report")
+    str | None,
+    typer.Option(
+        help="What devices are proposed.",
+        show_default="clamp, epsilon 1 per report",
+        autocompletion=choices.mechanism_names,
+    ),
 ]
 ControllerChoice = Annotated[
-    str | None, typer.Option(help="self-tuning, or integral (the paper's).", show_default="self-tuning")
+    str | None,
+    typer.Option(
+        help="self-tuning, or integral (the paper's).",
+        show_default="self-tuning",
+        autocompletion=choices.CONTROLLERS,
+    ),
 ]
 Names = Annotated[list[str] | None, typer.Option(help="What browsers call the page by.", show_default="the host")]
 PasswordFile = Annotated[
@@ -49,7 +60,9 @@ PasswordFile = Annotated[
     typer.Option(help="The operator's password; made if it is not there.", show_default="<store>.password"),
 ]
 MostConnections = Annotated[int, typer.Option(help="Of devices, at a time.")]
-LogFormat = Annotated[str, typer.Option(help="json, human, or auto.")]
+LogFormat = Annotated[
+    str, typer.Option(help="json, human, or auto.", autocompletion=choices.one_of("json", "human", "auto"))
+]
 
 
 def serve(

@@ -30,9 +30,7 @@ def simulate(
     initial: Annotated[float | None, typer.Option(help="The first signal.", show_default="0.35")] = None,
     rounds: Annotated[int | None, typer.Option(help="How many rounds.", show_default="10000")] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of the coins.", show_default="0")] = None,
-    engine: Annotated[
-        str | None, typer.Option(help="auto, numpy, numba, jax, jax32 or ray.", show_default="auto")
-    ] = None,
+    engine: choices.EngineChoice = None,
     threads: Annotated[int | None, typer.Option(help="At most so many threads.", show_default="all cores")] = None,
     every: Annotated[int | None, typer.Option(help="Record the cost every so many rounds.", show_default="100")] = None,
     changes: choices.Changes = None,

@@ -27,7 +27,12 @@ def sweep(
         typer.Option("--output", "-o", help="A folder; or a .csv or .parquet file in it, for the table."),
     ] = Path("results/sweep"),
     jobs: Annotated[int | None, typer.Option(help="At most so many runs at a time.", show_default="all cores")] = None,
-    on: Annotated[str, typer.Option(help="cores, or ray: the cluster that RAY_ADDRESS names.")] = "cores",
+    on: Annotated[
+        str,
+        typer.Option(
+            help="cores, or ray: the cluster that RAY_ADDRESS names.", autocompletion=choices.one_of("cores", "ray")
+        ),
+    ] = "cores",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be run, and run nothing.")] = False,
     as_json: choices.AsJson = False,
 ) -> None:

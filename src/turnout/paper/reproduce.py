@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import platform
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from turnout.errors import MissingExtra
 from turnout.paper import fig1_distance, fig2_cost, fig3_privacy_error, fig4_turnout, fig5_signal
 from turnout.paper.claims import judge
 from turnout.paper.page import make_page
@@ -31,7 +33,13 @@ def reproduce(folder: str | Path, say: Say = lambda stage, done: None) -> Path:
     Args:
         folder: where figures, results.json and report.html go.
         say: told about progress.
+
+    Raises:
+        MissingExtra: what draws is not installed; said at once, not after minutes of runs.
     """
+    for library in ("matplotlib", "plotly"):
+        if find_spec(library) is None:
+            raise MissingExtra("the paper's reproduction", library=library, extra="lab")
     store = Store(folder)
     say("one run in full", 0)
     full_runs(store)

@@ -37,7 +37,7 @@ STYLE: dict[Any, Any] = {
 
 _LIGHT = {"paper": "#ffffff", "ink": "#1d2329", "muted": "#57616c", "grid": "#e4e7ea"}
 _DARK = {"paper": "#14181d", "ink": "#e5e9ed", "muted": "#a0abb7", "grid": "#2a3139"}  # as page.css has them
-_DASHES = {"solid": "-", "dash": "--", "dot": ":", "dashdot": "-."}
+_DASHES: dict[str, Any] = {"solid": "-", "dash": "--", "dot": ":", "dashdot": "-."}
 _SUFFIXES = (".png", ".svg", ".pdf")
 
 
@@ -70,7 +70,7 @@ def plot(
     Example:
         >>> from turnout import Classical, IntegralController, paper_population, simulate
         >>> run = simulate(paper_population().problem(600), Classical(), IntegralController(0.0075, 0.35), 300)
-        >>> [panel.get_title() for panel in plot(run).axes]
+        >>> [panel.get_title(loc="left") for panel in plot(run).axes]
         ['Turnout of 1,200 clients', 'Turnout at the end', 'Signal', 'Total cost']
     """
     if path is not None and check_writable(path).suffix not in _SUFFIXES:
@@ -83,11 +83,13 @@ def plot(
         raise MissingExtra("plot()", library="matplotlib", extra="lab") from None
     colours = _DARK if dark else _LIGHT
     with matplotlib.rc_context(STYLE | {"axes.axisbelow": True} | _in_colours(colours)):
-        panels = [["turnout", "spread"], ["signal", "cost" if _has_cost(shown) else "signal"]]
+        panels: Any = [["turnout", "spread"], ["signal", "cost" if _has_cost(shown) else "signal"]]
         figure = pyplot.figure(figsize=(9.0, 5.6), dpi=110, layout="constrained")
         if figure.canvas.required_interactive_framework is None:
             pyplot.close(figure)  # no window: a notebook shows what is returned, and nothing piles up
         axes = figure.subplot_mosaic(panels)
+        for panel in axes.values():  # said to each: a notebook draws the ticks later, when these settings are gone
+            panel.tick_params(colors=colours["muted"], labelsize=9, grid_color=colours["grid"], grid_linewidth=0.4)
         _draw(axes, shown, forecast, colours["ink"])
         _head(figure, shown, colours["ink"])
         if path is not None:

@@ -20,6 +20,21 @@ from turnout.algorithm.mechanisms.tracking_clamp import TrackingClamp
 from turnout.errors import invalid
 from turnout.settings import Table
 
+__all__ = [
+    "MECHANISMS",
+    "CappedCoin",
+    "Clamp",
+    "Classical",
+    "LearnedMemoized",
+    "Mechanism",
+    "Memoized",
+    "PaperCoin",
+    "RandomizedResponse",
+    "TrackingClamp",
+    "in_words",
+    "mechanism_from_settings",
+]
+
 MECHANISMS: dict[str, type[Mechanism]] = {
     mechanism.kind: mechanism
     for mechanism in (
@@ -69,3 +84,7 @@ def mechanism_from_settings(table: Table) -> Mechanism:
         values[field.name] = np.array(value, dtype=np.float64) if isinstance(value, list) else value
     table.finish()
     return MECHANISMS[kind](**values)
+
+
+def __dir__() -> list[str]:
+    return __all__

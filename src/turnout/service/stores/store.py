@@ -94,8 +94,9 @@ class Enrolment:
 
     Attributes:
         code: the one-time code.
-        nonce: the device's own secret: who comes again with code and nonce gets a new token in place of the old
-            and joins anew, since the first answer may have been lost; who comes with the code alone gets nothing.
+        nonce: the device's own secret: who comes again with code and nonce gets the token given now in place of
+            the old and joins anew, since the first answer may have been lost; unless the token is the same and has
+            been used: then it is an old wish, delivered again. Who comes with the code alone gets nothing.
         token: the token that it will have.
     """
 

@@ -77,3 +77,10 @@ def test_wrong_rules_are_refused_with_a_remedy(values: dict, told: str) -> None:
 def test_a_mechanism_that_needs_everyone_is_refused() -> None:
     with pytest.raises(ValueError, match="memoized with its price"):
         Rules(LearnedMemoized(4.0, 1.0), SelfTuningController(), Safety("absent"))
+
+
+def test_a_controller_without_a_kind_is_the_self_tuning_one_with_what_was_set() -> None:
+    rules = rules_from_settings(Table({"safety": {"missing": "absent"}, "controller": {"initial": 0.01}}))
+    assert rules.controller == SelfTuningController(0.01)
+    with pytest.raises(ValueError, match="did you mean 'initial'"):
+        rules_from_settings(Table({"safety": {"missing": "absent"}, "controller": {"inital": 0.01}}))

@@ -21,8 +21,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from service.test_tutorial_fleet import free_port, wait_until
 
+from service.test_tutorial_fleet import free_port, wait_until
 from turnout.version import __version__
 
 ROOT = Path(__file__).parents[1]
@@ -39,7 +39,9 @@ NEEDED = {
     "turnout/report/page.js",
     f"turnout-{__version__}.dist-info/licenses/LICENSE",
 }
-JUNK = re.compile(r"(^|/)(\.venv|results/paper|results/bench|__pycache__|\.\w+_cache|\.hypothesis|_build|dist)(/|$)|\.nb[ic]$")
+JUNK = re.compile(
+    r"(^|/)(\.venv|results/paper|results/bench|__pycache__|\.\w+_cache|\.hypothesis|_build|dist)(/|$)|\.nb[ic]$"
+)
 OF_A_MACHINE = re.compile(rb"(?<![\w.])/(work|farm|root|opt)/|https?://[^\s\"')]*(pypi|npmjs|pythonhosted)")
 TINY = """
 from turnout import Classical, IntegralController, paper_population, simulate
@@ -80,11 +82,9 @@ def numbers(version: str) -> tuple[int, ...]:
 
 def constraints() -> str:
     """The pinned versions, as constraints: no hashes, no extras, and each with its marker."""
-    found = []
-    for line in (ROOT / "requirements" / "dev.lock").read_text().splitlines():
-        if pinned := re.match(r"([\w.-]+)(?:\[.*?\])?(==[^ ;\\]+)( *;[^\\]+)?", line):
-            found.append("".join(part or "" for part in pinned.groups()).strip())
-    return "\n".join(found) + "\n"
+    lines = (ROOT / "requirements" / "dev.lock").read_text().splitlines()
+    pinned = [re.match(r"([\w.-]+)(?:\[.*?\])?(==[^ ;\\]+)( *;[^\\]+)?", line) for line in lines]
+    return "".join("".join(part or "" for part in one.groups()).strip() + "\n" for one in pinned if one)
 
 
 # --- what takes minutes
@@ -180,7 +180,9 @@ def test_the_sdist_has_no_junk_and_makes_the_same_wheel(built: Built, tmp_path: 
     subprocess.run(command, cwd=inside, check=True, capture_output=True)
     (again,) = (tmp_path / "again").glob("*.whl")
     with zipfile.ZipFile(built.wheel) as one, zipfile.ZipFile(again) as other:
-        assert {name: one.read(name) for name in one.namelist()} == {name: other.read(name) for name in other.namelist()}
+        assert {name: one.read(name) for name in one.namelist()} == {
+            name: other.read(name) for name in other.namelist()
+        }
 
 
 def works_without_extras(base: Environment) -> None:
@@ -189,6 +191,17 @@ def works_without_extras(base: Environment) -> None:
     assert "--cost" in base.turnout("join", "--help")
     assert base.python(TINY.format(engine="auto")).startswith("turnout ")
     assert "engine      numpy" in base.turnout("simulate", "--rounds", "20")
+
+
+POSTGRES = "from turnout.service.stores.locations import open_store; open_store('postgresql://nowhere/turnout')"
+MISSING: dict[str, list[tuple[str, ...] | str]] = {
+    "lab": [("simulate", "--rounds", "9", "--engine", "numba"), ("plan", "--budget", "6"), ("paper",)],
+    "server": [("serve", "--capacity", "4", "--missing", "absent")],
+    "postgres": [POSTGRES],
+    "flower": ["from turnout.flower import SelfSelection"],
+    "gpu": [("simulate", "--rounds", "9", "--engine", "jax")],
+    "cluster": [("simulate", "--rounds", "9", "--engine", "ray")],
+}
 
 
 @pytest.mark.deployment
@@ -201,9 +214,6 @@ def test_the_base(environments: dict[str, Future[Environment]]) -> None:
             last = printed.strip().splitlines()[-1]
             assert last.endswith(f"pip install 'turnout[{extra}]'"), (words, printed)
             assert isinstance(words, str) or printed.count("\n") == 1, printed  # one line, no traceback
-
-
-MISSING: dict[str, list[tuple[str, ...] | str]] = {}
 
 
 @pytest.mark.deployment
@@ -279,8 +289,11 @@ def test_every_python_that_is_here(built: Built, tmp_path: Path, capsys: pytest.
 def interpreter(version: str) -> str | None:
     """A working Python of this version: ours, on the path, or pyenv's."""
     pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
-    candidates = [shutil.which(f"python{version}"), *(str(one / "bin" / "python") for one in pyenv.glob(f"{version}.*"))]
-    for candidate in ([sys.executable] if version == CURRENT else candidates):
+    candidates = [
+        shutil.which(f"python{version}"),
+        *(str(one / "bin" / "python") for one in pyenv.glob(f"{version}.*")),
+    ]
+    for candidate in [sys.executable] if version == CURRENT else candidates:
         if candidate and answers(candidate, version):
             return candidate
     return None

@@ -17,6 +17,7 @@ import contextlib
 import gc
 import importlib.abc
 import importlib.util
+import itertools
 import json
 import math
 import os
@@ -48,6 +49,8 @@ TESTS += ["tests/conformance/test_mechanisms.py", "tests/conformance/test_stores
 TESTS += [f"src/turnout/{name}" for name in ("algorithm", "privacy", "client")]  # their examples
 SLOWEST_TEST = 4.0
 """Seconds of the processor: what takes longer is not run against mutants."""
+BUDGET = 12.0
+"""Seconds of tests for one mutant, the fastest first; what only slower ones would notice counts as unnoticed."""
 PATIENCE = 15.0
 """Seconds of the processor, beside three times what the tests usually take: who needs more is caught in a loop."""
 MEMORY = 6 << 30
@@ -70,8 +73,9 @@ class Tests:
         own = set(lines.get(mutant.line, [])) if mutant.inside_function else touching
         folder, stem = Path(mutant.module).parent.name, Path(mutant.module).stem
         beside = {test for test in touching if f"{folder}/test_{stem.split('_')[0]}" in test or mutant.module in test}
-        ordered = sorted(own, key=lambda test: self.seconds[test])
-        return ordered + sorted(beside - own, key=lambda test: self.seconds[test])
+        ordered = [*sorted(own, key=self.seconds.__getitem__), *sorted(beside - own, key=self.seconds.__getitem__)]
+        spent = itertools.accumulate(self.seconds[test] for test in ordered)
+        return [test for test, seconds in zip(ordered, spent, strict=True) if seconds <= BUDGET]
 
 
 class Harness:
@@ -323,9 +327,11 @@ def judge(
 
     def report(index: int, status: int | None) -> None:
         results[index] = ENDLESS if status is None else SURVIVED if status == 0 else KILLED
+        if results[index] == SURVIVED:
+            progress.console.print(f"{chosen[index].line} {chosen[index].name}", markup=False, highlight=False)
         progress.advance(task)
 
-    with Progress(console=Console(stderr=True)) as progress:
+    with Progress(console=Console(stderr=True, soft_wrap=True)) as progress:
         task = progress.add_task("mutants", total=len(chosen))
         with contextlib.suppress(KeyboardInterrupt):  # what was judged so far is told
             run_fork(works(), jobs, report)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import random
 from pathlib import Path
 
 from service.agreement import Books, assert_agreed
@@ -80,3 +81,17 @@ class Scene:
         return assert_agreed(
             self.location, self.running, proxy.bits, proxy.offers, costs=self.problem.costs, seed=SEED, **how
         )
+
+
+async def kill_again_and_again(scene: Scene, kills: int, seed: int, **options) -> list[int]:
+    """How many rounds there were at each death. Every fifth dies while it starts."""
+    chance, closed = random.Random(seed), []
+    for number in range(kills):
+        with scene.serve(**options) as coordinator:
+            if number % 5 == 4:
+                await asyncio.sleep(chance.uniform(0.0, 0.5))
+            else:
+                await coordinator.soon()
+                await asyncio.sleep(chance.uniform(0.05, 0.6))
+        closed.append(scene.books().position.round)
+    return closed

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import random
 import signal
 import sqlite3
 import time
@@ -16,7 +15,7 @@ from service.agreement import Books, assert_sound
 from service.faults import FAULTS, Proxy, answer_first, some_of, sooner, until
 from service.postgres import server
 from service.running import begun, codes_for, running, send, usual_rules
-from service.scene import SEED, SHORT, Scene, impatient
+from service.scene import SEED, SHORT, Scene, impatient, kill_again_and_again
 from turnout.service.coordinator.coordinator import Coordinator
 from turnout.service.fleet.switchboard import Switchboard
 from turnout.service.rules import Timing
@@ -32,20 +31,6 @@ def _impatient(monkeypatch):
 @pytest.fixture(params=["sqlite", "postgresql"])
 def location(request, tmp_path) -> str:
     return str(tmp_path / "run.db") if request.param == "sqlite" else server().database()
-
-
-async def kill_again_and_again(scene: Scene, kills: int, seed: int, **options) -> list[int]:
-    """How many rounds there were at each death. Every fifth dies while it starts."""
-    chance, closed = random.Random(seed), []
-    for number in range(kills):
-        with scene.serve(**options) as coordinator:
-            if number % 5 == 4:
-                await asyncio.sleep(chance.uniform(0.0, 0.5))
-            else:
-                await coordinator.soon()
-                await asyncio.sleep(chance.uniform(0.05, 0.6))
-        closed.append(scene.books().position.round)
-    return closed
 
 
 async def killed(scene: Scene, kills: int, **options) -> tuple[Proxy, list[int]]:

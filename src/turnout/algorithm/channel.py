@@ -93,8 +93,8 @@ def _tidy(epsilon: float, levels: Array, least: Array, price: float, worth: Arra
     used = least > 1e-9 * least.sum()
     kept, here = least[used], levels[used]
     if len(here) == 1:  # hardly any budget, or no choice: all do the same, and two levels are as good as one
-        reach = min(0.01, 1.0 - float(here[0])) or -0.01
-        here, kept = np.append(here - reach, here + max(reach, 0.0)), np.append(0.5 * kept, 0.5 * kept)
+        reach = np.minimum(0.01, 0.5 * here)  # levels stay in (0, 1]
+        here, kept = np.append(here - reach, np.minimum(1.0, here + reach)), np.append(0.5 * kept, 0.5 * kept)
     kept = kept * max(1.0, (1.0 + 1e-9) / (kept.sum() * np.exp(epsilon)))
     return Channel(epsilon, here, kept / max(1.0, kept.sum() * (1.0 + 1e-12)), price, worth)
 

@@ -16,6 +16,7 @@ def one_of(*names: str) -> Callable[[str], list[str]]:
     """What the shell offers for an option that takes one of these words."""
 
     def complete(incomplete: str) -> list[str]:
+        """Those that begin so."""
         return [name for name in names if name.startswith(incomplete)]
 
     return complete

@@ -46,7 +46,7 @@ def google_accountant():
 
 
 def opendp(low, high):
-    """Pure to zero-concentrated, composed, then approximate: the tightest that its combinators give."""
+    """Pure to zero-concentrated, composed, then approximate; its pure composition gives the sum, 100."""
     import opendp.prelude as dp
 
     dp.enable_features("contrib", "honest-but-curious")

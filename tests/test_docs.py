@@ -22,6 +22,7 @@ WRITTEN = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted(DOCS.rglob("*.md")
 def test_every_block_runs_and_prints_what_the_page_shows(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", WIDTH)
+    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
     tutorial = page.name.startswith("tutorial") and page.name not in NEED_SERVERS
     reader = Page(page, consoles=tutorial)
     reader.follow()
@@ -30,7 +31,10 @@ def test_every_block_runs_and_prints_what_the_page_shows(page, tmp_path, monkeyp
 
 def test_a_wrong_output_is_noticed(tmp_path):
     page = tmp_path / "page.md"
-    for block in ("```python\nprint(2)\n```\n```output\n3\n```\n", "```console\n$ turnout --version\nturnout 0.0\n```\n"):
+    for block in (
+        "```python\nprint(2)\n```\n```output\n3\n```\n",
+        "```console\n$ turnout --version\nturnout 0.0\n```\n",
+    ):
         page.write_text(block)
         with pytest.raises(AssertionError):
             Page(page).follow()

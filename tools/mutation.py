@@ -44,7 +44,7 @@ from rich.table import Table
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "turnout"
 MUTATED = ("algorithm", "privacy")
-TESTS = [f"tests/{name}" for name in ("algorithm", "privacy", "client", "theory", "problem")]
+TESTS = [f"tests/{name}" for name in ("algorithm", "privacy", "client", "statistical")]
 TESTS += ["tests/conformance/test_mechanisms.py", "tests/conformance/test_stores.py"]
 TESTS += [f"src/turnout/{name}" for name in ("algorithm", "privacy", "client")]  # their examples
 SLOWEST_TEST = 4.0
@@ -70,7 +70,7 @@ class Tests:
         """The tests that may notice a mutant, the fastest first."""
         lines = self.lines.get(mutant.module, {})
         touching = {test for tests in lines.values() for test in tests}
-        own = set(lines.get(mutant.line, [])) if mutant.inside_function else touching
+        own = set(lines.get(mutant.line, []) if mutant.inside_function else []) or touching
         folder, stem = Path(mutant.module).parent.name, Path(mutant.module).stem
         beside = {test for test in touching if f"{folder}/test_{stem.split('_')[0]}" in test or mutant.module in test}
         ordered = [*sorted(own, key=self.seconds.__getitem__), *sorted(beside - own, key=self.seconds.__getitem__)]
@@ -112,7 +112,7 @@ def forget_caches() -> None:
 
 
 def learn(harness: Harness, items: Sequence[pytest.Item], file: Path) -> int:
-    """In a fork: run every test under coverage, and write down lines and seconds."""
+    """In a fork: run tests under coverage, and add their lines and seconds to the file."""
     import coverage
 
     measured = coverage.Coverage(data_file=None, source=[str(PACKAGE / name) for name in MUTATED], config_file=False)
@@ -134,15 +134,14 @@ def learn(harness: Harness, items: Sequence[pytest.Item], file: Path) -> int:
             usable.add(item.nodeid)
     measured.stop()
     data = measured.get_data()
-    lines = {
-        Path(name).relative_to(PACKAGE).as_posix(): {
-            line: sorted(usable.intersection(tests)) for line, tests in data.contexts_by_lineno(name).items()
-        }
-        for name in data.measured_files()
-    }
-    left_out = sorted({item.nodeid for item in items} - usable)
-    seconds = {test: harness.seconds[test] for test in usable}
-    file.write_text(json.dumps({"seconds": seconds, "lines": lines, "left_out": left_out}))
+    known = json.loads(file.read_text()) if file.exists() else {"seconds": {}, "lines": {}, "left_out": []}
+    for name in data.measured_files():
+        lines = known["lines"].setdefault(Path(name).relative_to(PACKAGE).as_posix(), {})
+        for line, tests in data.contexts_by_lineno(name).items():
+            lines[str(line)] = sorted(usable.intersection(tests).union(lines.get(str(line), [])))
+    known["left_out"] += sorted({item.nodeid for item in items} - usable)
+    known["seconds"] |= {test: harness.seconds[test] for test in usable}
+    file.write_text(json.dumps(known))
     return 0
 
 
@@ -198,16 +197,8 @@ class Instead(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 def options(folder: str) -> list[str]:
     """Of pytest: nothing is written into the repository, and nothing is printed."""
-    return [
-        "-q",
-        "-p",
-        "no:cacheprovider",
-        "-p",
-        "no:xdist",
-        "-W",
-        "ignore::pytest.PytestAssertRewriteWarning",
-        f"--basetemp={folder}/tests",
-    ]
+    plain = "--assert=plain"  # rewriting would import the modules by another way than ours
+    return ["-q", "-p", "no:cacheprovider", "-p", "no:xdist", plain, f"--basetemp={folder}/tests"]
 
 
 def fork(work: Any, seconds: float) -> int:
@@ -270,6 +261,7 @@ def sampled(all_mutants: list[Mutant], number: int, seed: int) -> list[Mutant]:
     for module in sorted(by_module):
         own = by_module[module]
         chosen += source.sample(own, min(len(own), max(1, round(number * len(own) / len(all_mutants)))))
+    source.shuffle(chosen)  # who is interrupted has a fair sample, too
     return chosen
 
 
@@ -331,19 +323,34 @@ def judge(
             progress.console.print(f"{chosen[index].line} {chosen[index].name}", markup=False, highlight=False)
         progress.advance(task)
 
-    with Progress(console=Console(stderr=True, soft_wrap=True)) as progress:
+    with Progress(console=Console(stderr=True, soft_wrap=True, emoji=False)) as progress:
         task = progress.add_task("mutants", total=len(chosen))
         with contextlib.suppress(KeyboardInterrupt):  # what was judged so far is told
             run_fork(works(), jobs, report)
     return results
 
 
+class Only:
+    """A pytest plugin that keeps some tests; where a mistake changed the name of a parameter, all of its family."""
+
+    def __init__(self, names: list[str]) -> None:
+        self.names = names
+
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        """In the order of the names."""
+        found = {item.nodeid: item for item in items}
+        lost = {name.partition("[")[0] for name in self.names if name not in found}
+        kept = [found[name] for name in self.names if name in found]
+        items[:] = kept + [item for item in items if item.nodeid.partition("[")[0] in lost and item not in kept]
+
+
 def one(name: str, tests: list[str]) -> int:
     """In a fresh process: import a module with a mistake, and run tests; 0 if all pass."""
     found = next(mutant for mutant in all_mutants() if mutant.name == name)
     sys.meta_path.insert(0, Instead(found))
+    files = sorted({test.partition("::")[0] for test in tests})
     with tempfile.TemporaryDirectory(prefix="mutation-") as folder:
-        return int(pytest.main([*options(folder), "-x", *tests]))
+        return int(pytest.main([*options(folder), "-x", *files], plugins=[Only(tests)]))
 
 
 def all_mutants(module: str = "") -> list[Mutant]:
@@ -354,7 +361,7 @@ def all_mutants(module: str = "") -> list[Mutant]:
 
 def show(chosen: list[Mutant], results: list[str], file: Path) -> float:
     """Print the table and the survivors, write the JSON, and give the rate."""
-    console = Console(width=120)
+    console = Console(width=120, emoji=False)
     reasons = equivalents()
     judged = [
         (mutant, EQUIVALENT if mutant.name in reasons and result not in (KILLED, ENDLESS) else result)
@@ -416,8 +423,10 @@ def main() -> int:
     def work(harness: Harness, items: Sequence[pytest.Item]) -> None:
         with tempfile.TemporaryDirectory(prefix="mutation-") as folder:
             file = asked.learned or Path(folder) / "learned.json"
-            if not file.exists():
-                run_fork([(0, 3600.0, lambda: learn(harness, items, file))], 1, lambda key, status: None)
+            known = json.loads(file.read_text()) if file.exists() else {"seconds": {}, "left_out": []}
+            unknown = [item for item in items if item.nodeid not in {*known["seconds"], *known["left_out"]}]
+            if unknown:
+                run_fork([(0, 3600.0, lambda: learn(harness, unknown, file))], 1, lambda key, status: None)
             results.extend(judge(chosen, read_tests(file), asked.jobs, harness, items, folder))
 
     with tempfile.TemporaryDirectory(prefix="mutation-") as folder:

@@ -105,8 +105,8 @@ def test_clients_can_join_where_one_level_is_all_there_is(epsilon, share):
     """Hardly any budget where few take part; or all must come, always."""
     costs = PolynomialCosts(np.linspace(2.0, 40.0, 30)[:, None], powers=(2,))
     joined = LearnedMemoized(epsilon).enrol(costs, np.linspace(0.0, 0.999, 30), share=share)
-    assert np.all(joined.inverse_slope(1e9) == 1.0)
-    assert np.all(np.isfinite(joined.coefficients))
+    assert np.all((joined.inverse_slope(1e12) > joined.inverse_slope(1.0)) | (share == 1.0))
+    assert np.all(np.isfinite(joined.coefficients) & (joined.coefficients > 0.0))
 
 
 def test_a_channel_fills_up_the_best_level_first():

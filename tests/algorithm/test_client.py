@@ -15,6 +15,7 @@ from turnout import (
     IntegralController,
     PaperCoin,
     PolynomialCosts,
+    Prior,
     Problem,
     SeededCoins,
     client_step,
@@ -139,3 +140,54 @@ def test_forgetting_keeps_the_average_and_fades_the_past():
 def test_bad_averaging(bad):
     with pytest.raises(ValueError, match="must be"):
         Averaging(**bad)
+
+
+@pytest.mark.parametrize("bad", [(0.0, 10), (-0.1, 10), (1.01, 10), (np.nan, 10), (0.5, 0), (0.5, -1), (0.5, np.inf)])
+def test_bad_priors(bad):
+    with pytest.raises(ValueError, match=r"prior (average|rounds) must be"):
+        Prior(*bad)
+
+
+def test_a_prior_may_be_anything_up_to_certainty_and_is_worth_ten_rounds():
+    assert Prior(1.0, rounds=0.5).average == 1.0
+    assert Prior(0.25).rounds == 10
+
+
+def test_an_average_counts_as_no_less_than_a_full_history_of_a_billion_rounds():
+    """So a client that came never can still come when the price rises; and no real average is touched."""
+    assert ClientState(np.array([0.0, 1.0]), 2.0**30).average.tolist() == [2.0**-30, 2.0**-30]
+    assert ClientState(np.array([1.0]), 2.0**29).average[0] == 2.0**-29
+    costs = PolynomialCosts([[1.0, 1.0]], (1, 2))  # f'(0) = 1
+    wish, _ = client_step(
+        costs, Classical(), ClientState(np.zeros(1), 9.0), 2.0**29, np.zeros(1), averaging=Averaging(1, "probability")
+    )
+    assert wish.participations[0] == pytest.approx(0.5)
+
+
+def test_averages_by_probability_hold_no_trace_of_the_bit():
+    costs, state = PolynomialCosts([[1.0], [1.0]], (2,)), ClientState(np.ones(2), 2.0)
+    after, came = client_step(
+        costs, PaperCoin(1.0), state, 0.5, np.array([0.0, 0.99]), averaging=Averaging(by="probability")
+    )
+    assert came.tolist() == [True, False]
+    assert after.participations[0] == after.participations[1] == pytest.approx(1.0 + 0.388, abs=1e-3)
+    after, _ = client_step(costs, PaperCoin(1.0), state, 0.5, np.array([0.0, 0.99]))
+    assert after.participations.tolist() == [2.0, 1.0]
+
+
+def test_a_tie_is_a_no():
+    """`uniform < probability`: of 2^32 words exactly probability 2^32 say yes, so a probability of 0 never does."""
+    costs, state = PolynomialCosts([[1.0], [1.0]], (2,)), ClientState(np.ones(2), 2.0)
+    _, came = client_step(costs, Classical(), state, 1.0, np.array([0.5, np.nextafter(0.5, 0.0)]))
+    assert came.tolist() == [False, True]
+    _, came = client_step(costs, Classical(), state, 0.0, np.zeros(2))
+    assert not came.any()
+
+
+def test_a_weight_counts_in_the_intent():
+    costs, state = PolynomialCosts([[1.0], [1.0]], (2,)), ClientState(np.ones(2), 2.0)
+    after, _ = client_step(
+        costs, Classical(), state, 0.2, np.ones(2), weights=np.array([1, 3]), averaging=Averaging(1, "probability")
+    )
+    np.testing.assert_allclose(after.participations, [0.1, 0.3])
+    assert after.rounds == 1

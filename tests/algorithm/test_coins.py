@@ -63,3 +63,30 @@ def test_uniform_holds_the_integer_exactly():
 def test_bad_seeds(seed):
     with pytest.raises(ValueError, match="seed must be"):
         SeededCoins(seed)
+
+
+@pytest.mark.parametrize("first", [-4, -1, 2, 5])
+def test_shards_are_cut_between_blocks_of_four(first):
+    with pytest.raises(ValueError, match="first client must be a multiple of 4"):
+        SeededCoins(1, first)
+
+
+@pytest.mark.parametrize("clients", [[0], [3, 1], range(9), [0, 4_000_000]])
+def test_a_shards_clients_toss_as_what_they_are_among_all(clients):
+    shard = SeededCoins(5, first=8).words(clients, 2)
+    assert shard.tolist() == SeededCoins(5).words(np.array(clients) + 8, 2).tolist()
+
+
+def test_the_largest_seed_and_the_halves_of_the_key():
+    assert SeededCoins(2**64 - 1).key == (2**32 - 1, 2**32 - 1)
+    assert SeededCoins(np.int64(0)).key == (0, 0)
+    assert SeededCoins(5 * 2**32 + 3).key == (3, 5)
+
+
+def test_system_coins_use_all_53_bits():
+    """Each of these fails by chance with a probability below 10^-30."""
+    drawn = SystemCoins().uniform(range(2000), 0)
+    words = (drawn * 2**53).astype(np.int64)
+    for bit in (0, 1, 51, 52):
+        assert set(((words >> bit) & 1).tolist()) == {0, 1}
+    assert drawn.min() >= 0.0

@@ -13,7 +13,7 @@ from statistical.binomial import assert_proportion
 from turnout import PolynomialCosts, paper_population
 from turnout.algorithm.channel import Channel
 from turnout.algorithm.coins import ENROLMENT, SeededCoins
-from turnout.algorithm.mechanisms import Memoized, mechanism_from_settings
+from turnout.algorithm.mechanisms import LearnedMemoized, Memoized, mechanism_from_settings, memoized
 from turnout.algorithm.mechanisms.memoized import HEADROOM, surrogate, usual_levels
 from turnout.algorithm.thresholds import WORDS
 from turnout.settings import Table
@@ -253,6 +253,7 @@ def test_bad_levels(levels):
         ((0.4, -0.1), "2 probabilities above 0"),
         ((0.4, math.nan), "2 probabilities above 0"),
         ((math.inf, 0.4), "2 probabilities above 0"),
+        ((1.5, 0.4), "2 probabilities above 0"),
         ((0.1, 0.1), "a sum between e"),  # e^epsilon 0.2 < 1: the words would not add up
         ((0.6, 0.6), "a sum between e"),
     ],
@@ -286,3 +287,41 @@ def test_the_usual_channel_is_randomized_response_over_levels():
         best = math.exp(epsilon) / (math.exp(epsilon) + len(mechanism.levels) - 1)
         np.testing.assert_allclose(rows.max(axis=1), best, rtol=1e-9)
         np.testing.assert_allclose(rows.min(axis=1), best * math.exp(-epsilon), rtol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "number", "lowest", "highest"),
+    [
+        (1.0, 3, 0.425, 0.6),
+        (2.0, 3, 0.35, 0.7),
+        (4.0, 3, 0.2, 0.9),
+        (5.15, 5, 0.2, 0.9),
+        (5.73, 6, 0.15, 1.0),
+        (20.0, 64, 0.15, 1.0),
+    ],
+)
+def test_the_usual_levels_spread_as_the_truth_gets_through(epsilon, number, lowest, highest):
+    """Around the middle while lies are frequent; from 0.15 to 1 once six or more can be told apart; 64 at the most."""
+    levels = usual_levels(epsilon)
+    np.testing.assert_allclose(levels, np.linspace(lowest, highest, number))
+    assert Memoized(epsilon, 10.0).levels == pytest.approx(levels)
+
+
+@pytest.mark.parametrize("make", [lambda epsilon: Memoized(epsilon, 10.0), LearnedMemoized])
+def test_bad_totals(make):
+    for epsilon in (0.0, -1.0, math.nan, 30.5):
+        with pytest.raises(ValueError, match="epsilon must be above 0 and at most 30"):
+            make(epsilon)
+    assert make(30.0).epsilon == 30.0
+
+
+def test_more_clients_than_are_looked_at_together(monkeypatch):
+    """The seams do not show: weights, costs and coins are cut alike."""
+    generator = np.random.default_rng(2)
+    costs, uniform = PolynomialCosts(generator.uniform(1.0, 60.0, (50, 1)), (2,)), generator.random(50)
+    weights = generator.integers(1, 4, 50)
+    mechanism = Memoized(3.0, 20.0)
+    together = [mechanism.release(costs, uniform, w) for w in (1, weights)]
+    monkeypatch.setattr(memoized, "_CHUNK", 7)
+    for expected, w in zip(together, (1, weights), strict=True):
+        np.testing.assert_array_equal(mechanism.release(costs, uniform, w), expected)

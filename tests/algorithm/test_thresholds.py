@@ -10,7 +10,7 @@ import pytest
 from turnout import ClientState, PolynomialCosts, SystemCoins, client_step
 from turnout.algorithm.mechanism import Public
 from turnout.algorithm.mechanisms import Clamp, RandomizedResponse, TrackingClamp
-from turnout.algorithm.thresholds import WORDS, holds, widest_box
+from turnout.algorithm.thresholds import WORDS, growth, holds, widest_box
 
 EPSILONS = [0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 7.5, 10.0]
 
@@ -77,3 +77,46 @@ def test_bad_epsilon(bad):
         widest_box(bad)
     with pytest.raises(ValueError, match="center must be"):
         widest_box(1.0, 0.0)
+
+
+def test_a_box_of_words_is_never_certain_and_may_be_one_point():
+    assert holds(1, 1, 0.01)
+    assert holds(WORDS - 1, WORDS - 1, 0.01)
+    for low, high in ((0, 0), (0, 1), (WORDS, WORDS), (WORDS - 1, WORDS), (6, 5)):
+        assert not holds(low, high, 30.0)
+
+
+@pytest.mark.parametrize("words", [WORDS // 8, WORDS // 2, 7 * WORDS // 8])
+def test_both_inequalities_are_kept_to_the_last_word(words):
+    """The last word that e^epsilon allows is allowed, and the next is not: for a yes, and mirrored for a no."""
+    epsilon = 0.1
+    getcontext().prec = 80
+    factor = Fraction(Decimal(epsilon).exp())
+    for high in (int(factor * words), int(WORDS - (WORDS - words) / factor)):
+        assert holds(words, high, epsilon) == exactly(words, high, epsilon)
+        assert holds(words, high + 1, epsilon) == exactly(words, high + 1, epsilon)
+    tightest = min(int(factor * words), int(WORDS - (WORDS - words) / factor))
+    assert holds(words, tightest, epsilon)
+    assert not holds(words, tightest + 1, epsilon)
+
+
+def test_the_growth_is_a_lower_bound_and_hardly_less():
+    getcontext().prec = 80
+    for epsilon in EPSILONS:
+        exact = Decimal(epsilon).exp()
+        assert exact * (1 - Decimal(10) ** -45) < growth(epsilon) < exact
+
+
+@pytest.mark.parametrize(("epsilon", "center"), [(1.0, 0.2), (2.0, 0.7), (0.3, 0.01)])
+def test_both_ends_lie_equally_far_from_the_centre_in_log_odds(epsilon, center):
+    low, high = widest_box(epsilon, center)
+    odds = [p / (1 - p) for p in (low, center, high)]
+    assert odds[1] / odds[0] == pytest.approx(odds[2] / odds[1], rel=1e-9)
+
+
+def test_the_largest_epsilon_has_a_box_and_a_hopeless_one_is_refused():
+    low, high = widest_box(30.0)
+    assert 0.0 < low < 1e-12
+    assert high == 1.0 - low
+    with pytest.raises(ValueError, match="large enough for a box of 53 bits"):
+        widest_box(1e-17, 0.3)

@@ -27,17 +27,27 @@ def test_the_readme_shows_what_was_stored(benchmark):
         assert table in readme, f"the README must show\n\n{table}"
 
 
-def test_what_was_stored_is_found_again(benchmark):
-    """Our rows of the first population, run anew; the others have their own random numbers, and take long."""
-    comparison = benchmark("comparison")
+def found_again(comparison, names):
+    """Our rows of the first population, run anew; the peers have their own random numbers, and take long."""
     stored = comparison.load()["selection"]
     rows = {row["contender"]: row for row in stored["rows"]}
     assert list(rows) == [*comparison.PEERS, *comparison.PRIVATE]
-    for name in comparison.PRIVATE:
+    for name in names:
         gap, spread = comparison.one(name, 0, stored["rounds"])
         assert gap == pytest.approx(rows[name]["gap_percent"][0], rel=1e-9)
         assert spread == pytest.approx(rows[name]["turnout_spread"][0], rel=1e-9)
         assert comparison.promised(name, stored["rounds"]) == rows[name]["promised"]
+
+
+def test_what_was_stored_is_found_again(benchmark):
+    comparison = benchmark("comparison")
+    found_again(comparison, [name for name, mechanism in comparison.PRIVATE.items() if mechanism])
+
+
+@pytest.mark.deployment  # it plans first
+def test_what_was_planned_and_stored_is_found_again(benchmark):
+    comparison = benchmark("comparison")
+    found_again(comparison, [name for name, mechanism in comparison.PRIVATE.items() if not mechanism])
 
 
 def test_every_peer_chooses_the_capacity_and_nobody_twice(benchmark):

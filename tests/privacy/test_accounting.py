@@ -3,8 +3,11 @@
 import itertools
 import math
 import time
+from decimal import Decimal, localcontext
+from fractions import Fraction
 from functools import cache
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
@@ -14,6 +17,7 @@ from turnout.privacy.accounting import (
     dominating_pair,
     least_epsilon,
     report_epsilon,
+    shown,
     total_delta,
     total_epsilon,
 )
@@ -175,3 +179,107 @@ def test_an_account_says_total_and_against_whom():
     assert repr(account) == (
         "total epsilon 591.1 at delta 1e-06 over 1,000 reports, against one that sees every report (exact binomial)"
     )
+
+
+def exact_logarithm(above, below):
+    """ln(above / below) of two floats as they are, to 50 digits."""
+    ratio = Fraction(above) / Fraction(below)
+    with localcontext(prec=60):
+        return (Decimal(ratio.numerator) / Decimal(ratio.denominator)).ln()
+
+
+def exact_report(low, high):
+    low, high = Fraction(low), Fraction(high)
+    return max(exact_logarithm(high, low), exact_logarithm(1 - low, 1 - high))
+
+
+@given(box=boxes, apart=some.sampled_from([None, 1e-15, 1e-9, 1e-3]))
+def test_an_epsilon_per_report_is_rounded_upwards_and_hardly(box, apart):
+    low, high = box if apart is None else (box[0], min(0.9999, box[0] * (1.0 + apart)))
+    found, exact = Decimal(report_epsilon(low, high)), exact_report(low, high)
+    assert exact <= found <= exact * (1 + Decimal("1e-14"))
+    pure = Decimal(total_epsilon(low, high, 7, 0.0).epsilon)
+    assert 7 * exact <= pure <= 7 * exact * (1 + Decimal("1e-14"))
+
+
+@settings(deadline=None, max_examples=40)
+@given(box=boxes.filter(lambda box: box[0] < box[1]), rounds=some.integers(1, 6), part=some.floats(0.0, 0.99))
+def test_a_total_delta_is_rounded_upwards_and_hardly(box, rounds, part):
+    """Against the same sum in rational numbers."""
+    low, high = box
+    pair = dominating_pair(low, high)
+    epsilon = part * rounds * pair.loss
+    right, wrong = Fraction(pair.right), Fraction(pair.wrong)
+    blank = 1 - right - wrong
+    with localcontext(prec=60):
+        factor = Fraction(Decimal(epsilon).exp())
+    exact = Fraction(0)
+    for rights in range(rounds + 1):
+        for wrongs in range(rounds + 1 - rights):
+            blanks = rounds - rights - wrongs
+            ways = math.factorial(rounds) // (math.factorial(rights) * math.factorial(wrongs) * math.factorial(blanks))
+            p, q = right**rights * wrong**wrongs, wrong**rights * right**wrongs
+            exact += ways * blank**blanks * max(Fraction(0), p - factor * q)
+    found = Fraction(total_delta(low, high, rounds, epsilon).delta)
+    assert exact * (1 - Fraction(1, 10**15)) <= found <= exact * (1 + Fraction(1, 10**11)) + Fraction(1, 10**15)
+
+
+def test_where_a_total_needs_no_walk():
+    pure = report_epsilon(0.25, 0.75) * 2
+    assert (total_delta(0.25, 0.75, 2, pure).delta, total_delta(0.25, 0.75, 2, pure).how) == (0.0, "sum of the reports")
+    assert total_delta(0.25, 0.75, 2, pure * 0.99).delta > 0.0
+    assert total_delta(1e-101, 0.5, 2, 1.0).how == total_delta(0.5, 1.0, 2, 1.0).how == "no bound"
+    assert total_delta(1e-99, 0.5, 2, 1.0).how == "dominating pair, exact trinomial"
+    assert total_epsilon(1e-101, 0.5, 2, DELTA).how == "sum of the reports"
+    assert total_epsilon(1e-99, 0.5, 2, DELTA).how == "dominating pair, exact trinomial"
+    assert total_delta(0.0, 0.5, 1, math.inf).delta == 0.0
+
+
+@pytest.mark.parametrize("rounds", [3, 700])
+def test_an_asymmetric_total_over_many_rounds_is_a_trinomial(rounds):
+    """Against the masses of the walk by repeated convolution."""
+    pair = dominating_pair(0.2, 0.5)
+    mass = np.array([1.0])
+    for _ in range(rounds):
+        mass = np.convolve(mass, [pair.wrong, pair.blank, pair.right])
+    losses = np.arange(-rounds, rounds + 1) * math.log(pair.right / pair.wrong)
+    for epsilon in (0.0, 0.1 * rounds, 0.3 * rounds):
+        exact = float(mass @ np.maximum(0.0, -np.expm1(np.minimum(0.0, epsilon - losses))))
+        assert total_delta(0.2, 0.5, rounds, epsilon).delta == pytest.approx(exact, rel=1e-9)
+
+
+def test_the_least_epsilon_is_just_enough():
+    for delta in (0.5, 1e-3, 1e-9):
+        found = least_epsilon(lambda epsilon: math.exp(-epsilon), 50.0, delta)
+        assert math.exp(-found) <= delta < math.exp(-found * (1.0 - 1e-13))
+    assert least_epsilon(lambda epsilon: 0.25, 50.0, 0.25) == 0.0
+    assert least_epsilon(lambda epsilon: 1.0, 50.0, 0.25) == 50.0  # known to do, whatever it says
+
+
+def test_a_bound_is_shown_rounded_upwards():
+    small = {0.0: "0.0", 1e-5: "0.00001000", 0.09999: "0.09999", 0.1: "0.1000", 0.99991: "1.0000", 1.0: "1.000"}
+    large = {9.9991: "10.000", 12.3401: "12.35", 999.91: "1000.0", 1000.0: "1000.0", 123456.01: "123456.1"}
+    for value, text in (small | large | {math.inf: "inf"}).items():
+        assert shown(value) == text
+        assert float(text) >= value
+
+
+@pytest.mark.parametrize(("rounds", "delta"), [(1.5, 0.1), (0, 0.1), (-1, 0.1), (1, -1e-9), (1, 1.0), (1, 2.0)])
+def test_what_is_no_count_and_no_chance(rounds, delta):
+    with pytest.raises(ValueError, match=r"(rounds|delta) must be"):
+        total_epsilon(0.3, 0.7, rounds, delta)
+
+
+def test_the_whole_unit_interval_is_a_box():
+    assert report_epsilon(0.0, 1.0) == math.inf
+    assert report_epsilon(0.0, 0.0) == report_epsilon(1.0, 1.0) == 0.0
+    with pytest.raises(ValueError, match="low and high must be"):
+        report_epsilon(-0.1, 0.5)
+    with pytest.raises(ValueError, match="low and high must be"):
+        report_epsilon(0.5, 1.1)
+    with pytest.raises(ValueError, match="box must be inside"):
+        dominating_pair(0.5, 1.0)
+    assert dominating_pair(0.25, 0.75).blank == 0.0
+    above, below = dominating_pair(0.6, 0.9), dominating_pair(0.1, 0.4)
+    for name in ("right", "wrong", "blank", "loss"):
+        assert getattr(above, name) == pytest.approx(getattr(below, name), rel=1e-12)

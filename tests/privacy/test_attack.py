@@ -7,14 +7,27 @@ import pytest
 
 from conformance.populations import problems
 from statistical.binomial import FALSE_ALARM, assert_proportion
-from turnout import Averaging, Classical, IntegralController, Keep, PaperCoin, PolynomialCosts, Prior, paper_population
+from turnout import (
+    Averaging,
+    Classical,
+    IntegralController,
+    Keep,
+    PaperCoin,
+    PolynomialCosts,
+    Prior,
+    SeededCoins,
+    paper_population,
+)
 from turnout import simulate as simulate_with_any
 from turnout.algorithm.client import average_of, intent
+from turnout.algorithm.enrolment import released
 from turnout.algorithm.mechanism import Public
 from turnout.algorithm.mechanisms import CappedCoin, Clamp, Memoized, RandomizedResponse, TrackingClamp
+from turnout.privacy import attack_release
 from turnout.privacy.attack import attack_errors, infer
 from turnout.privacy.attack_belief import summary
 from turnout.privacy.attack_evidence import LEAST, ReportEvidence, evidence_at, public_averages
+from turnout.privacy.attack_release import ReleaseAttack, _channel, _seen
 from turnout.privacy.cost_family import CostFamily, mixtures
 from turnout.privacy.reports import Reports
 from turnout.simulation.attack_run import AttackCase, attack_case
@@ -142,8 +155,6 @@ def test_a_release_never_says_more_than_its_epsilon():
     """However the reports came out, no two costs differ by more than a factor e^epsilon in belief over prior."""
     family = CostFamily((2,), np.full((40, 1), 40.0))
     run = simulate(problems(40)["one term"], Memoized(2.0, 9.0), IntegralController(0.1, 1.0), 400)
-    from turnout.privacy.attack_release import ReleaseAttack, _seen
-
     reports = reports_of(run)
     ((_, evidence, _),) = evidence_at(reports, [400], Memoized(2.0, 9.0), 1, None, Averaging(), None)
     for members, _, releases, chances in ReleaseAttack(Memoized(2.0, 9.0), family)._groups:
@@ -316,3 +327,124 @@ def test_an_average_of_nothing():
     assert found.average[0] == average_of(1.0, 200.0)
     assert np.all(np.isfinite(found.coefficients))
     assert isinstance(ReportEvidence(Classical()).cells.client, np.ndarray)
+
+
+def quantiles(values, weight, shares):
+    """Of a belief given by candidates and their weights."""
+    order = np.argsort(values.ravel())
+    mass = weight.ravel()[order]
+    return np.interp(shares, (np.cumsum(mass) - 0.5 * mass) / mass.sum(), values.ravel()[order])
+
+
+@pytest.mark.parametrize("came", [30, 90, 150])
+def test_one_coefficient_has_the_exact_belief(came):
+    """a x^2 at a constant signal: intent 10 / (2 a), clipped; a uniform in (0, 40); reports are a binomial sample."""
+    bits = np.zeros((200, 1), dtype=bool)
+    bits[np.random.default_rng(came).permutation(200)[:came]] = True
+    (found,) = infer(Reports(np.full(200, 10.0), bits), CostFamily((2,), np.array([[40.0]])), Classical(), start=START)
+    cost = np.linspace(0.004, 40.0, 200_001)
+    chance = np.minimum(1.0, 10.0 / (2.0 * cost))
+    with np.errstate(divide="ignore"):
+        belief = came * np.log(chance) + (200 - came) * np.log1p(-chance)
+    weight = np.exp(belief - belief.max())
+    slope = 2.0 * cost * found.average[0]
+    np.testing.assert_allclose(found.likely[0], quantiles(slope, weight, [0.05, 0.95]), rtol=0.005)
+    low, high = quantiles(cost, weight, [0.25, 0.75])
+    assert low < found.coefficients[0, 0] < high
+    assert found.coefficients[0, 0] == pytest.approx(found.slope[0] / (2.0 * found.average[0]), rel=1e-6)
+
+
+def test_two_coefficients_have_the_exact_belief():
+    """a x^2 + b x^4, both uniform: every candidate's likelihood over all rounds, one by one."""
+    generator = np.random.default_rng(5)
+    bits, signals = generator.random((150, 1)) < 0.6, generator.uniform(8.0, 16.0, 150)
+    signals[1:] = signals[0]  # which round's signal decides is tested elsewhere
+    family = CostFamily((2, 4), np.array([[20.0, 10.0]]))
+    (found,) = infer(Reports(signals, bits), family, PaperCoin(2.0), start=START)
+    a, b = np.meshgrid((np.arange(300) + 0.5) / 15.0, (np.arange(300) + 0.5) / 30.0)
+    belief, coin = np.zeros_like(a), np.exp(-2.0)
+    participations, rounds = START.average * START.rounds, float(START.rounds)
+    for bit in bits[:, 0]:
+        average = participations / rounds
+        wish = np.minimum(1.0, signals[0] * average / (2.0 * a * average + 4.0 * b * average**3))
+        chance = coin + (1.0 - coin) * wish
+        with np.errstate(divide="ignore"):
+            belief += np.log(chance) if bit else np.log1p(-chance)
+        participations, rounds = participations + bit, rounds + 1.0
+    weight = np.exp(belief - belief.max())
+    assert found.average[0] == pytest.approx(participations / rounds)
+    average = found.average[0]
+    slope = 2.0 * a * average + 4.0 * b * average**3
+    np.testing.assert_allclose(found.likely[0], quantiles(slope, weight, [0.05, 0.95]), rtol=0.02)
+    for term, values in enumerate((a, b)):
+        low, high = quantiles(values, weight, [0.1, 0.9])
+        assert low < found.coefficients[0, term] < high
+
+
+def test_where_an_attack_may_begin_and_end():
+    reports = Reports(np.full(5, 10.0), np.ones((5, 2)))
+    family = CostFamily((2,), np.full((2, 1), 40.0))
+    assert [found.rounds for found in infer(reports, family, Classical(), checkpoints=[5, 0, 3])] == [0, 3, 5]
+    (stopped,) = infer(reports, family, Classical(), stop=0)
+    (prior,) = infer(reports, family, Classical(), checkpoints=[0])
+    np.testing.assert_array_equal(stopped.coefficients, prior.coefficients)
+    for bad in ({"checkpoints": [6]}, {"checkpoints": [-1]}, {"checkpoints": []}, {"stop": -1}):
+        with pytest.raises(ValueError, match="must be"):
+            next(infer(reports, family, Classical(), **bad))
+    with pytest.raises(ValueError, match="family must be of 2 clients"):
+        next(infer(reports, CostFamily((2,), np.full((3, 1), 40.0)), Classical()))
+
+
+@pytest.mark.parametrize("weight", [1.0, 3.0])
+def test_releases_are_as_frequent_as_the_mechanism_makes_them(weight):
+    """The adversary's table, by trying tosses, against the exact words of the mechanism; levels fall as costs rise."""
+    mechanism, family = Memoized(2.0, 9.0), CostFamily((2, 4), np.array([[40.0, 0.0]]))
+    candidates, releases, chances = _channel(mechanism, family, 0, weight)
+    np.testing.assert_allclose(candidates[:, 0], (np.arange(256) + 0.5) * 40.0 / 256)
+    assert not candidates[:, 1].any()
+    exact = mechanism.words_by_level(PolynomialCosts(candidates, (2, 4)), weight) / 2.0**53
+    np.testing.assert_allclose(chances, exact[:, ::-1], atol=1.5 / 2048)
+    wanted = releases.inverse_slope(9.0 * weight)[::-1]
+    np.testing.assert_allclose(wanted, mechanism.levels, rtol=1e-6)
+
+
+def test_candidates_cover_every_term_that_a_client_may_have():
+    candidates, _, chances = _channel(Memoized(2.0, 9.0), CostFamily((2, 4), np.array([[20.0, 10.0]])), 0, 1.0)
+    assert candidates.shape == (256, 2)
+    np.testing.assert_allclose(candidates.max(axis=0), np.array([20.0, 10.0]) * 31 / 32)
+    np.testing.assert_allclose(candidates.min(axis=0), np.array([20.0, 10.0]) / 32)
+    np.testing.assert_allclose(chances.sum(axis=1), 1.0, atol=1e-3)
+    assert chances.min() >= 1e-4
+
+
+def test_clients_of_whom_the_same_is_known_are_looked_at_together(monkeypatch):
+    monkeypatch.setattr(attack_release, "_COINS", 16)
+    family = CostFamily((2,), np.array([[40.0], [20.0], [40.0]]))
+    alike = [members.tolist() for members, *_ in ReleaseAttack(Memoized(2.0, 9.0), family)._groups]
+    assert sorted(alike) == [[0, 2], [1]]
+    weighted = ReleaseAttack(Memoized(2.0, 9.0), family, np.array([1.0, 1.0, 2.0]))._groups
+    assert sorted(members.tolist() for members, *_ in weighted) == [[0], [1], [2]]
+
+
+def test_reports_show_the_release_and_the_belief_is_about_its_costs():
+    problem, mechanism = problems(40)["one term"], Memoized(3.0, 9.0)
+    run = simulate_with_any(
+        problem, mechanism, IntegralController(0.05, 9.0), 1500, seed=4, engine="numpy", start=START
+    )
+    reports = reports_of(run)
+    family = CostFamily((2,), np.full((40, 1), 40.0))
+    ((_, evidence, average),) = evidence_at(reports, [1500], mechanism, 1, START, Averaging(), None)
+    ((members, candidates, releases, chances),) = ReleaseAttack(mechanism, family)._groups
+    seen = _seen(evidence, members, releases)
+    assert np.all(seen.max(axis=1) == 1.0)
+    truth = released(problem, mechanism, SeededCoins(4)).coefficients[:, 0]
+    shown = releases.coefficients[np.argmax(seen, axis=1), 0]
+    assert np.mean(np.abs(shown / truth - 1.0) < 1e-9) > 0.9
+    (found,) = infer(reports, family, mechanism, start=START)
+    for client in range(40):
+        weight = chances[:, np.argmax(seen[client])]
+        if np.sort(seen[client])[-2] < 1e-3:  # the release is known: what is left is what it says about the cost
+            expected = quantiles(2.0 * candidates[:, 0] * average[client], weight, [0.05, 0.95])
+            np.testing.assert_allclose(found.likely[client], expected, rtol=0.05)
+            middle = quantiles(candidates[:, 0], weight, [0.2, 0.8])
+            assert middle[0] < found.coefficients[client, 0] < middle[1]

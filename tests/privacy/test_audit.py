@@ -31,6 +31,7 @@ from turnout.privacy.audit_reporters import (
     usual_costs,
     usual_signals,
 )
+from turnout.privacy.audit_search import FINALISTS
 from turnout.privacy.audit_subjects import mechanism_subject, sum_subject
 
 FALSE_ALARM = 1e-6
@@ -437,3 +438,36 @@ def test_mechanisms_of_ones_own_are_audited_by_their_box():
     claims = of_mechanism(Half(), 2)
     assert claims[0].epsilon == pytest.approx(math.log(1.5))
     assert not audit(MechanismReporter(Half()), claims, trials=20_000, seed=17).refuted
+
+
+def cheap_says_yes(costs, signals):
+    """A reporter that tells its cost, nine times in ten."""
+    return [(costs.slope(0.5)[0] < 1) ^ (np.random.default_rng().random() < 0.1)]
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_the_false_alarm_rate_is_shared_among_all_tests(number):
+    """Each of the events that were chosen may raise a false alarm, so each gets its part of the rate."""
+    claims = [claim for _ in range(number) for claim in per_report(1.0, 1)[:1]]
+    found = audit(cheap_says_yes, claims, trials=1500, seed=3)
+    assert found.tests == FINALISTS * number
+    for finding in found.findings:
+        counts = finding.hits, finding.trials, finding.other_hits, finding.other_trials
+        assert finding.lower == epsilon_at_least(*counts, found.false_alarm / found.tests, finding.claim.delta)
+        assert finding.trials == finding.other_trials == 1500
+
+
+@pytest.mark.parametrize(("trials", "explore"), [(200, 100), (3000, 300)])
+def test_progress_ends_where_it_said(trials, explore):
+    """A tenth of the trials, but at least a hundred, of each cost and signal choose the events."""
+    told = []
+    costs = {"cheap": PolynomialCosts([[0.1]], (2,)), "dear": PolynomialCosts([[9.0]], (2,))}
+    signals = {"one": np.ones(1)}
+    found = audit(
+        cheap_says_yes, per_report(1.0, 1), trials=trials, costs=costs, signals=signals,
+        progress=lambda done, total: told.append((done, total)),
+    )  # fmt: skip
+    assert told[-1] == (2 * (explore + trials), 2 * (explore + trials))
+    assert [done for done, _ in told] == sorted({done for done, _ in told})
+    assert 2 * explore in [done for done, _ in told]
+    assert found.trials == trials

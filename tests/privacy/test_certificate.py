@@ -1,12 +1,13 @@
 """A certificate is never below what brute force finds, and equals it where we say so."""
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
 
 from turnout import Averaging, Classical, ClientState, PaperCoin, PolynomialCosts, client_step
-from turnout.algorithm.mechanism import Public
+from turnout.algorithm.mechanism import Mechanism, Public
 from turnout.algorithm.mechanisms import CappedCoin, Clamp, Memoized, RandomizedResponse, TrackingClamp
 from turnout.privacy.certificate import box_epsilon, certificate
 from turnout.privacy.lemma import lemma_epsilon
@@ -96,3 +97,37 @@ def test_a_combination_without_a_guarantee_is_refused():
     # what would go wrong: the box itself tells centres apart
     low, high = TrackingClamp(1.0).box(Public(average=np.array([0.05, 0.95])))
     assert box_epsilon(low.min(), high.max()) > 3
+
+
+@dataclass(frozen=True)
+class Around(Mechanism):
+    """A mechanism of one's own, whose box follows the average: [0.1, 0.3] at 0, [0.5, 0.7] at 1."""
+
+    kind = "around"
+    needs_public_average = True
+
+    @staticmethod
+    def response(intent, average, parameters):
+        return intent
+
+    @staticmethod
+    def limits(average, parameters):
+        return 0.1 + 0.4 * average, 0.3 + 0.4 * average
+
+
+def test_a_mechanism_of_ones_own_is_certified_by_its_worst_box():
+    found = certificate(Around())
+    assert found.epsilon == pytest.approx(math.log(3.0))  # where the average is 0
+    assert (found.per, found.against) == ("report", "one who sees every report, and so knows the average")
+    assert box_epsilon([0.1, 0.4], [0.2, 0.6]) == pytest.approx(math.log(2.0))
+    assert box_epsilon(0.25, [0.5, 0.75]) == pytest.approx(math.log(3.0))
+
+
+def test_a_certificate_says_per_what_and_against_whom():
+    assert str(certificate(Clamp(0.5, 0.2))).startswith("pure epsilon 0.5 per report, against anyone who sees every")
+    assert "knows the average" in str(certificate(TrackingClamp(0.5)))
+    assert str(certificate(Classical())) == "no bound per report: the probability is the intent itself"
+    assert certificate(PaperCoin(1.0)).per == certificate(CappedCoin(1.0, 0.5)).per == "report"
+    assert "the box [0.1839, 0.592]" in str(certificate(CappedCoin(1.0, 0.5)))
+    assert certificate(TrackingClamp(1.0), Averaging()).epsilon == 1.0
+    assert certificate(Clamp(1.0), Averaging(by="probability")).epsilon == 1.0

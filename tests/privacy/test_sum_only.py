@@ -3,10 +3,21 @@
 import itertools
 import math
 
+import numpy as np
 import pytest
+from scipy.stats import binom
 
-from turnout.privacy.accounting import total_epsilon
-from turnout.privacy.sum_only import total_epsilon_sum_only, view_of_sum
+from turnout.privacy import sum_only
+from turnout.privacy.accounting import least_epsilon, report_epsilon, total_epsilon
+from turnout.privacy.sum_only import (
+    _band,
+    _binomial,
+    _by_distributions,
+    _by_renyi,
+    _log_factorials,
+    total_epsilon_sum_only,
+    view_of_sum,
+)
 
 DELTA = 1e-6
 
@@ -112,3 +123,93 @@ def test_edges():
     assert total_epsilon_sum_only(0.3, 0.7, 5, 0.0, 100).epsilon == total_epsilon(0.3, 0.7, 5, 0.0).epsilon
     with pytest.raises(ValueError, match="honest must be"):
         total_epsilon_sum_only(0.3, 0.7, 5, DELTA, -1)
+
+
+def composed_epsilon(view, rounds, delta):
+    """The least epsilon of equal rounds of a view in one direction, from all combinations of outcomes."""
+    keep = view.p > 0.0
+    losses, mass = np.log1p(view.excess[keep]), view.p[keep]
+    total, chance = losses, mass
+    for _ in range(rounds - 1):
+        total, chance = np.add.outer(total, losses).ravel(), np.multiply.outer(chance, mass).ravel()
+    return least_epsilon(
+        lambda eps: float(chance @ np.maximum(0.0, -np.expm1(np.minimum(0.0, eps - total)))), 20.0, delta
+    )
+
+
+@pytest.mark.parametrize(("honest", "rounds"), [(2, 2), (3, 3), (30, 2)])
+def test_several_rounds_of_a_symmetric_box_are_nearly_exact(honest, rounds):
+    found = total_epsilon_sum_only(0.3, 0.7, rounds, 1e-3, honest)
+    exact = composed_epsilon(view_of_sum(0.3, 0.7, honest), rounds, 1e-3)
+    assert exact * (1 - 1e-9) <= found.epsilon <= 1.02 * exact
+    assert found.how == "loss distributions"
+
+
+def test_divergences_are_a_bound_and_lose_little():
+    """For a symmetric view, whose account by distributions is nearly exact."""
+    view, pure = view_of_sum(0.3, 0.7, 40), report_epsilon(0.3, 0.7)
+    exact = _by_distributions(view, 100, 1e-5)
+    assert exact <= _by_renyi(view, 100, 1e-5, pure) < 1.3 * exact
+    assert _by_renyi(view, 3, 2.0 * view.lost, pure) == 3 * pure  # a delta below what the tails lose
+
+
+@pytest.mark.parametrize("box", [(0.3, 0.7), (0.1, 0.25), (0.6, 0.95), (1e-4, 3e-4)])
+@pytest.mark.parametrize("honest", [1, 7, 500, 100_000])
+def test_a_view_holds_two_distributions_and_their_ratio(box, honest):
+    view = view_of_sum(*box, honest)
+    assert view.p.sum() == pytest.approx(1.0, abs=1e-9)
+    assert view.q.sum() == pytest.approx(1.0, abs=1e-9)
+    inner = (view.p > 1e-15) & (view.q > 1e-15)  # where no tail was cut
+    np.testing.assert_allclose(view.excess[inner], view.p[inner] / view.q[inner] - 1.0, rtol=1e-6, atol=1e-9)
+    np.testing.assert_allclose((1.0 + view.reverse()) * (1.0 + view.excess), 1.0, rtol=1e-12)
+    assert 0.0 < view.lost < 1e-16
+    assert 0.0 < view.slack < 1e-7
+
+
+@pytest.mark.parametrize("chance", [1e-5, 0.1, 0.5, 0.9, 1.0])
+@pytest.mark.parametrize("trials", [0, 5, 300, 1_000_000])
+def test_a_band_holds_all_but_a_negligible_tail_and_is_no_wider_than_need_be(trials, chance):
+    first, last = _band(trials, chance)
+    assert 0 <= first <= last <= trials
+    assert binom.cdf(first - 1, trials, chance) <= 1e-18
+    assert binom.sf(last, trials, chance) <= 1e-18
+    spread = math.sqrt(trials * chance * (1 - chance))
+    assert last - first <= 2 * (9.2 * spread + 30.0)
+
+
+def test_binomial_masses():
+    table = _log_factorials(30)
+    for chance in (0.001, 0.3, 0.999):
+        np.testing.assert_allclose(
+            _binomial(30, chance, 4, 29, table), binom.pmf(np.arange(4, 30), 30, chance), rtol=1e-11
+        )
+    assert _binomial(3, 1.0, 0, 3, table).tolist() == [0.0, 0.0, 0.0, 1.0]
+
+
+def test_a_large_crowd_is_rounded_down_and_only_loses_privacy(monkeypatch):
+    fine, fewer = view_of_sum(0.3, 0.7, 400), view_of_sum(0.3, 0.7, 300)
+    monkeypatch.setattr(sum_only, "MOST_CROWDS", 8)
+    coarse = view_of_sum(0.3, 0.7, 400)
+    assert len(coarse.p) < len(fine.p) / 5
+    assert coarse.p.sum() == pytest.approx(1.0)
+    for epsilon in (0.0, 0.05, 0.2):
+        assert fine.delta(epsilon) <= coarse.delta(epsilon) < fewer.delta(epsilon)
+    monkeypatch.setattr(sum_only, "MOST_HONEST", 50)
+    most = total_epsilon_sum_only(0.3, 0.7, 1, DELTA, 50).epsilon
+    assert (
+        total_epsilon_sum_only(0.3, 0.7, 1, DELTA, 60).epsilon
+        == most
+        < total_epsilon_sum_only(0.3, 0.7, 1, DELTA, 40).epsilon
+    )
+
+
+def test_which_method_and_what_is_no_crowd():
+    assert total_epsilon_sum_only(0.3, 0.7, 1, DELTA, 10).how == "exact, one round"
+    assert total_epsilon_sum_only(0.1, 0.25, 2, DELTA, 10).how == "Rényi divergences"
+    for arguments in ((0.3, 0.7, 5, DELTA, 0), (0.3, 0.3, 5, DELTA, 9), (0.3, 0.7, 5, 0.0, 9), (0.3, 1.0, 5, DELTA, 9)):
+        assert total_epsilon_sum_only(*arguments).how == "as if every report were seen"
+    with pytest.raises(ValueError, match="honest must be"):
+        total_epsilon_sum_only(0.3, 0.7, 5, DELTA, 1.5)
+    for box, rounds, delta in (((0.7, 0.3), 1, DELTA), ((0.3, 0.7), 0, DELTA), ((0.3, 0.7), 1, 1.0)):
+        with pytest.raises(ValueError, match="must be"):
+            total_epsilon_sum_only(*box, rounds, delta, 10)

@@ -38,10 +38,15 @@ def free_port() -> int:
 
 
 class Terminal:
-    """Runs blocks of commands in one folder; what they leave in the background ends with it."""
+    """Runs blocks of commands in one folder; what they leave in the background ends with it.
 
-    def __init__(self, folder: Path) -> None:
-        self.folder, self._groups = folder, []
+    Args:
+        folder: where.
+        commands: the folder in which `turnout` is found; of this environment, unless given.
+    """
+
+    def __init__(self, folder: Path, commands: Path | None = None) -> None:
+        self.folder, self.commands, self._groups = folder, commands or Path(sys.executable).parent, []
         self._ports = {"8440": str(free_port()), "8441": str(free_port())}
         self.page = f"http://127.0.0.1:{self._ports['8441']}"
         self.printed = ""
@@ -52,7 +57,7 @@ class Terminal:
         block = block.replace(
             "turnout serve", f"turnout serve --port {self._ports['8440']} --operator-port {self._ports['8441']}"
         )
-        path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+        path = f"{self.commands}:{os.environ['PATH']}"
         with (self.folder / "printed.txt").open("w+") as out:
             shell = subprocess.Popen(
                 ["bash", "-euc", block],

@@ -1,0 +1,101 @@
+"""What all mechanisms share: shards, settings, boxes in whole words."""
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from turnout.algorithm.mechanism import Mechanism, Public
+from turnout.algorithm.mechanisms import (
+    CappedCoin,
+    Clamp,
+    Classical,
+    LearnedMemoized,
+    PaperCoin,
+    TrackingClamp,
+    in_words,
+    mechanism_from_settings,
+)
+from turnout.algorithm.mechanisms.paper_coin import coin_probability
+from turnout.algorithm.thresholds import WORDS
+from turnout.settings import Table
+
+BETAS = np.array([1.0, 1.5, 2.5, 3.5])
+
+
+@pytest.mark.parametrize(
+    ("clients", "left"), [(2, [2.5]), (np.int64(3), [3.5]), (slice(1, 3), [1.5, 2.5]), (np.array([3, 0]), [3.5, 1.0])]
+)
+def test_some_of_the_clients(clients, left):
+    """One client stays a population, of one."""
+    assert PaperCoin(BETAS)[clients].beta.tolist() == left
+    assert PaperCoin(1.5)[clients] == PaperCoin(1.5)
+
+
+def test_a_mechanism_must_say_how_it_answers():
+    for asked in (lambda: Mechanism.response(0.5, 0.5, ()), lambda: Mechanism.limits(0.5, ())):
+        with pytest.raises(NotImplementedError):
+            asked()
+    assert Mechanism().parameters() == ()
+    assert not Mechanism.needs_public_average
+    assert not Mechanism.needs_population
+    assert TrackingClamp.needs_public_average
+    assert LearnedMemoized.needs_population
+    assert Clamp(1.0).enrol(None, np.zeros(3)) is None
+
+
+def test_settings_take_the_usual_values_and_ask_for_the_others():
+    assert mechanism_from_settings(Table({"kind": "clamp", "epsilon": 2.0})) == Clamp(2.0, 0.5)
+    assert mechanism_from_settings(Table({"kind": "tracking-clamp", "epsilon": 2.0})) == TrackingClamp(2.0, 0.005)
+    assert mechanism_from_settings(Table({"kind": "paper-coin", "beta": [1.0, 2.0]})).beta.tolist() == [1.0, 2.0]
+    with pytest.raises(ValueError, match="epsilon"):
+        mechanism_from_settings(Table({"kind": "clamp"}))
+    with pytest.raises(ValueError, match="kind must be one of classical, paper-coin"):
+        mechanism_from_settings(Table({"kind": "magic"}))
+
+
+def test_in_words_an_epsilon_says_what_it_is_for():
+    assert in_words(Clamp(0.5, 0.25).settings()) == "clamp, epsilon 0.5 per report, center 0.25"
+    assert in_words(LearnedMemoized(4.0, 3.0).settings()) == "learned-memoized, total epsilon 4, start 3"
+    assert in_words(Classical().settings()) == "classical"
+
+
+@pytest.mark.parametrize(("beta", "cap"), [(1.0, 0.5), (3.5, 0.9), (1.0, 1.0 - 2.0**-53), (30.0, 0.1)])
+def test_the_capped_coins_box_is_the_promised_one_to_the_word(beta, cap):
+    """[p, p + (1 - p) cap], outwards to whole words; never certain."""
+    low, high = (Fraction(end) * WORDS for end in CappedCoin(beta, cap).box(Public()))
+    coin = Fraction(float(coin_probability(beta)))
+    assert low == math.floor(coin * WORDS)
+    assert abs(high - min(WORDS - 1, math.ceil((coin + (1 - coin) * Fraction(cap)) * WORDS))) <= 1  # a rounding
+    assert high < WORDS
+
+
+@pytest.mark.parametrize("bad", [{"beta": 0.0}, {"beta": 30.1}, {"beta": np.nan}, {"cap": 0.0}, {"cap": 1.0}])
+def test_bad_capped_coins(bad):
+    with pytest.raises(ValueError, match=f"{next(iter(bad))} must be above 0"):
+        CappedCoin(**({"beta": 1.0, "cap": 0.5} | bad))
+
+
+@pytest.mark.parametrize("floor", [0.5, 0.0, 0.00009, np.nan])
+def test_bad_floors(floor):
+    with pytest.raises(ValueError, match=r"floor must be from 0\.0001"):
+        TrackingClamp(1.0, floor)
+    with pytest.raises(ValueError, match="epsilon must be above 0"):
+        TrackingClamp(0.0)
+
+
+def test_a_tracking_box_follows_the_average_up_to_its_floor():
+    """Around 1/2 it is the clamp's; below the floor, and above 1 less it, it stays."""
+    mechanism = TrackingClamp(1.0, floor=0.1)
+    low, high = mechanism.box(Public(average=np.array([0.0, 0.1, 0.5, 0.9, 1.0])))
+    assert (low[0], high[0], low[4], high[4]) == (low[1], high[1], low[3], high[3])
+    np.testing.assert_allclose([low[2], high[2]], Clamp(1.0).box(Public()), rtol=1e-8)
+    np.testing.assert_allclose([low[1], high[1]], Clamp(1.0, 0.1).box(Public()), rtol=1e-8)
+    np.testing.assert_allclose([low[3], high[3]], Clamp(1.0, 0.9).box(Public()), rtol=1e-8)
+    assert TrackingClamp(1.0, 0.0001).floor == 0.0001
+
+
+def test_levels_of_a_learned_price_keep_their_least():
+    mechanism = LearnedMemoized(2.0, 3.0, levels=(0.9, 0.2), least=(0.2, 0.3))
+    assert (mechanism.levels, mechanism.least) == ((0.2, 0.9), (0.3, 0.2))

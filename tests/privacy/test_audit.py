@@ -23,6 +23,7 @@ from turnout.client.durable import DurableClient
 from turnout.privacy.audit import AuditInterrupted, audit
 from turnout.privacy.audit_bounds import chance_at_least, chance_at_most, epsilon_at_least, smallest_caught
 from turnout.privacy.audit_claims import in_total, of_mechanism, of_sum, per_report
+from turnout.privacy.audit_events import _transitions
 from turnout.privacy.audit_reporters import (
     MechanismReporter,
     ReporterProblem,
@@ -471,3 +472,13 @@ def test_progress_ends_where_it_said(trials, explore):
     assert [done for done, _ in told] == sorted({done for done, _ in told})
     assert 2 * explore in [done for done, _ in told]
     assert found.trials == trials
+
+
+def test_chances_of_an_answer_after_another():
+    """By column, with half a count for what was never seen."""
+    found = _transitions(np.array([[0, 1], [0, 1], [0, 0], [1, 1]], dtype=np.uint8), 2)
+    first, second = [[3.5 / 5, 1.5 / 5], [0.5, 0.5]], [[1.5 / 4, 2.5 / 4], [0.25, 0.75]]
+    np.testing.assert_allclose(found, [first, second])
+    three = _transitions(np.array([[2, 0], [2, 2]]), 3)
+    np.testing.assert_allclose(three.sum(axis=2), 1.0)
+    np.testing.assert_allclose(three[1, 2], [1.5 / 3.5, 0.5 / 3.5, 1.5 / 3.5])

@@ -1,7 +1,9 @@
 """Boxes chosen on the way."""
 
+import itertools
 import json
 import math
+from decimal import Decimal, localcontext
 
 import pytest
 from hypothesis import given
@@ -102,3 +104,42 @@ def test_nonsense_is_refused():
             RenyiFilter(*arguments)
     with pytest.raises(ValueError, match="order must be"):
         renyi_epsilon(0.1, 0.2, 1.0)
+
+
+@pytest.mark.parametrize("order", [1.01, 2.0, 7.5, 60.0])
+@pytest.mark.parametrize("box", [(0.25, 0.75), (0.1, 0.2), (0.6, 0.95), (0.3, 0.3001), (0.01, 0.9)])
+def test_a_divergence_is_the_greater_direction_rounded_upwards(box, order):
+    """Against ln(sum of P^order Q^(1 - order)) / (order - 1), in 50 digits."""
+    with localcontext(prec=50):
+        power = Decimal(order)
+        exact = max(
+            (p**power * q ** (1 - power) + (1 - p) ** power * (1 - q) ** (1 - power)).ln() / (power - 1)
+            for p, q in itertools.permutations(map(Decimal, box))
+        )
+    found = Decimal(renyi_epsilon(*box, order))
+    assert exact <= found <= exact * (1 + Decimal("1e-9")) + Decimal("1e-13")
+
+
+def test_the_usual_order_lasts_longest():
+    box = 0.48, 0.52
+    others = [spend_all(RenyiFilter(2.0, DELTA, (order,)), box) for order in (2.0, 5.0, 40.0, 200.0)]
+    assert spend_all(RenyiFilter(2.0, DELTA), box) > max(others)
+    assert spend_all(RenyiFilter(2.0, 0.0), box) == int(2.0 / report_epsilon(*box))
+
+
+@pytest.mark.parametrize(
+    "arguments", [(0.0, DELTA), (-1.0, DELTA), (1.0, 1.0), (1.0, DELTA, (1.0,)), (1.0, DELTA, (math.inf,))]
+)
+def test_bad_filters(arguments):
+    with pytest.raises(ValueError, match="must be"):
+        RenyiFilter(*arguments)
+
+
+def test_a_saved_filter_must_be_whole():
+    watch = RenyiFilter(2.0, 1e-6)
+    watch.spend(0.4, 0.6)
+    again = RenyiFilter.from_state(watch.state())
+    assert (again.spent, again.reports, again.orders) == (watch.spent, 1, watch.orders)
+    for bad in ([0.0], [0.0, 0.0, 0.0], [-1.0, 0.0], [math.nan, 0.0]):
+        with pytest.raises(ValueError, match="spent must be 2 numbers"):
+            RenyiFilter.from_state(watch.state() | {"spent": bad})

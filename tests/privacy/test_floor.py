@@ -23,7 +23,7 @@ from turnout.algorithm.mechanism import Public
 from turnout.algorithm.mechanisms import Clamp, LearnedMemoized, Memoized, RandomizedResponse, TrackingClamp
 from turnout.privacy import floor as module
 from turnout.privacy.accounting import total_epsilon
-from turnout.privacy.floor import floor
+from turnout.privacy.floor import _by_type, floor, types_of, values_at
 
 FALSE_ALARM = 1e-6
 
@@ -238,3 +238,25 @@ def test_the_best_channel_on_populations_it_has_not_seen(epsilon):
     own = [paper_floor(epsilon, seed, types=60).reached for seed in (1, 2, 3, 4)]
     assert np.mean(used) <= 1.3 * np.mean(own)
     assert max(np.array(used) / np.array(own)) <= 1.3
+
+
+def test_alike_clients_are_put_together():
+    """Cut at the mean of the most uneven type's widest feature; public groups stay apart."""
+    features = np.array([[0.0, 5.0], [0.2, 5.0], [9.0, 5.0], [9.4, 5.0], [0.0, 0.0], [0.0, 1.0]])
+    one = np.zeros(6, np.int64)
+    assert types_of(features, one, 1).tolist() == [0] * 6
+    first = types_of(features, one, 2)
+    assert first[2] == first[3] != first[0] == first[1] == first[4] == first[5]
+    second = types_of(features, one, 3)
+    assert second[0] == second[1] != second[4] == second[5]
+    assert len(set(types_of(features, one, 6).tolist())) == 6
+    assert len(set(types_of(features, one, 100).tolist())) == 6  # who is alone cannot be cut
+    apart = types_of(features, np.array([0, 0, 0, 1, 1, 1]), 2)
+    assert apart.tolist() == [0, 0, 0, 1, 1, 1]
+
+
+def test_a_type_stands_for_the_mean_of_its_clients():
+    found = _by_type(np.array([[1.0, 10.0], [3.0, 30.0], [7.0, 0.0]]), np.array([0, 0, 1]))
+    np.testing.assert_allclose(found, [[2.0, 20.0], [7.0, 0.0]])
+    problem = Problem(PolynomialCosts([[1.0], [3.0]], (2,)), 1)
+    np.testing.assert_allclose(values_at(problem, np.array([0.5, 1.0])), [[0.25, 1.0], [0.75, 3.0]])

@@ -482,3 +482,26 @@ def test_chances_of_an_answer_after_another():
     three = _transitions(np.array([[2, 0], [2, 2]]), 3)
     np.testing.assert_allclose(three.sum(axis=2), 1.0)
     np.testing.assert_allclose(three[1, 2], [1.5 / 3.5, 0.5 / 3.5, 1.5 / 3.5])
+
+
+def test_the_usual_signals():
+    """A fair server, and those that are not: each different one once, each of the length asked for."""
+    found = usual_signals(4, scale=2.0)
+    expected = {
+        "usual": [2, 2, 2, 2],
+        "zero": [0, 0, 0, 0],
+        "negative": [-2, -2, -2, -2],
+        "huge": [1e300] * 4,
+        "infinite": [np.inf] * 4,
+        "NaN": [np.nan] * 4,
+        "on and off": [0, 2, 0, 2],
+        "with NaN": [2, np.nan, 2, np.nan],
+        "rising": [0.5, 0.5 * 16 ** (1 / 3), 0.5 * 16 ** (2 / 3), 8],
+        "falling": [8, 8 / 16 ** (1 / 3), 8 / 16 ** (2 / 3), 0.5],
+    }
+    assert list(found) == list(expected)
+    for name, values in expected.items():
+        np.testing.assert_allclose(found[name], values)
+    alone = usual_signals(1)  # in one round "on and off" is zero, and "with NaN" the usual one
+    assert list(alone) == ["usual", "zero", "negative", "huge", "infinite", "NaN", "rising", "falling"]
+    assert (alone["rising"].tolist(), alone["falling"].tolist()) == ([0.25], [4.0])

@@ -443,3 +443,22 @@ def test_bad_arguments(tmp_path):
         assert ledger.spent == 0
     with pytest.raises(ValueError, match=r"datum must be 'cost', as the ledger .* began, got 'other'"):
         Ledger.open(tmp_path / "cost.jsonl", datum="other")
+
+
+def test_the_witness_has_seen_every_entry_once_it_returns(tmp_path):
+    """Also a changed limit: an older copy, with the higher limit, is refused at once."""
+    path, witness = tmp_path / "cost.jsonl", tmp_path / "cost.jsonl.witness"
+
+    def seen():
+        return json.loads(witness.read_text())["number"]
+
+    with Ledger.open(path, datum="cost", limit=Limit(5, 1.0)) as ledger:
+        assert seen() == 0
+        ledger.reserve("run", 0, 0.5)
+        assert seen() == 1
+        older = path.read_bytes()
+        ledger.change_limit(Limit(2, 0.5))
+        assert seen() == 2
+    path.write_bytes(older)
+    with pytest.raises(LedgerRolledBack, match="ends at entry 1"):
+        Ledger.open(path, datum="cost")

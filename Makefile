@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 JOBS ?= auto
 
 .DEFAULT_GOAL := help
-.PHONY: help setup paper test test-deployment check bench docs format lock paper-map clean
+.PHONY: help setup paper test test-deployment test-release coverage check bench docs format lock paper-map clean
 
 help: ## Print this help
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F'\t' '{ printf "  make %-10s %s\n", $$1, $$2 }'
@@ -28,6 +28,15 @@ test: $(READY) ## Run all tests
 
 test-deployment: $(READY) ## Run the tests that take minutes: real SuperLinks, long Ray runs, fleets and faults, the benchmark
 	$(BIN)/python -m pytest -m deployment tests/flower tests/service tests/benchmarks
+
+test-release: $(READY) ## Build, install from the wheel with each extra, follow the README in a fresh clone
+	$(BIN)/python -m pytest -m deployment tests/test_release.py tests/test_fresh_clone.py
+
+coverage: $(READY) ## Run all tests with coverage, subprocesses included
+	$(BIN)/python -m coverage erase
+	$(BIN)/python -m coverage run -m pytest -n $(JOBS) --dist worksteal
+	$(BIN)/python -m coverage combine --quiet
+	$(BIN)/python -m coverage report
 
 check: $(READY) ## Lint, types, layers, docs and the paper map, without running tests
 	$(BIN)/ruff check .

@@ -6,6 +6,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from turnout import PolynomialCosts
 from turnout.algorithm.mechanism import Mechanism, Public
 from turnout.algorithm.mechanisms import (
     CappedCoin,
@@ -99,3 +100,20 @@ def test_a_tracking_box_follows_the_average_up_to_its_floor():
 def test_levels_of_a_learned_price_keep_their_least():
     mechanism = LearnedMemoized(2.0, 3.0, levels=(0.9, 0.2), least=(0.2, 0.3))
     assert (mechanism.levels, mechanism.least) == ((0.2, 0.9), (0.3, 0.2))
+
+
+def test_two_clients_can_learn_a_price_and_one_cannot():
+    costs = PolynomialCosts([[2.0], [9.0]], (2,))
+    mechanism = LearnedMemoized(4.0, 5.0, levels=(0.2, 0.8), least=(0.1, 0.1))
+    assert len(mechanism.enrol(costs, np.array([0.3, 0.6]), share=0.5)) == 2
+    with pytest.raises(ValueError, match="joined by a whole population"):
+        mechanism.enrol(costs[[0]], np.array([0.3]), share=0.5)
+    with pytest.raises(ValueError, match="joined by a whole population"):
+        mechanism.enrol(costs, np.array([0.3, 0.6]))
+
+
+def test_a_beta_is_a_number_or_an_array():
+    assert type(PaperCoin(2).beta) is float
+    assert isinstance(PaperCoin([1.5, 2.0]).beta, np.ndarray)
+    found = PaperCoin([1.5, 2.0]).probability([0.0, 0.0], Public())
+    np.testing.assert_allclose(found, [0.75 * math.exp(-1.5), math.exp(-2.0)])

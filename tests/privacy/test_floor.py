@@ -260,3 +260,11 @@ def test_a_type_stands_for_the_mean_of_its_clients():
     np.testing.assert_allclose(found, [[2.0, 20.0], [7.0, 0.0]])
     problem = Problem(PolynomialCosts([[1.0], [3.0]], (2,)), 1)
     np.testing.assert_allclose(values_at(problem, np.array([0.5, 1.0])), [[0.25, 1.0], [0.75, 3.0]])
+
+
+@pytest.mark.parametrize("weights", [None, 1 + np.arange(24) % 3], ids=["equal", "different"])
+def test_bound_and_channel_meet_where_every_client_is_a_type(weights):
+    """Both sides of the programme: what no channel undercuts, and what the best one costs."""
+    brought = 24.0 if weights is None else float(weights.sum())
+    found = floor(Problem(paper_population(0, 24).costs, 0.5 * brought, weights), 4.0, types=1000)
+    assert 0.0 <= found.reached - found.gap < 0.005

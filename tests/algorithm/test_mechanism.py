@@ -105,7 +105,10 @@ def test_levels_of_a_learned_price_keep_their_least():
 def test_two_clients_can_learn_a_price_and_one_cannot():
     costs = PolynomialCosts([[2.0], [9.0]], (2,))
     mechanism = LearnedMemoized(4.0, 5.0, levels=(0.2, 0.8), least=(0.1, 0.1))
-    assert len(mechanism.enrol(costs, np.array([0.3, 0.6]), share=0.5)) == 2
+    joined = mechanism.enrol(costs, np.array([0.3, 0.6]), share=0.5)
+    weighted = mechanism.enrol(costs, np.array([0.3, 0.6]), np.ones(2), share=0.5)
+    np.testing.assert_array_equal(joined.coefficients, weighted.coefficients)
+    assert joined.coefficients.shape == (2, 2)
     with pytest.raises(ValueError, match="joined by a whole population"):
         mechanism.enrol(costs[[0]], np.array([0.3]), share=0.5)
     with pytest.raises(ValueError, match="joined by a whole population"):

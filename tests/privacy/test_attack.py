@@ -289,9 +289,9 @@ def test_families():
     np.testing.assert_allclose(CostFamily.around(costs).largest, [[40, 0], [40, 0], [0, 0.13], [1, 2]])
     np.testing.assert_allclose(CostFamily.around(paper_population(0).costs).largest[[0, 300, 600, 900]],
                                [[40, 0, 0], [0, 20, 0], [0, 14, 40], [40, 0, 0]])  # fmt: skip
+    assert [len(mixtures(terms)) for terms in (1, 2, 3, 4)] == [1, 16, 21, 20]
     for terms in (1, 2, 3, 4):
         np.testing.assert_allclose(mixtures(terms).sum(axis=1), 1.0)
-    assert [len(mixtures(terms)) for terms in (1, 2, 3, 4)] == [1, 16, 21, 20]
         np.testing.assert_allclose(mixtures(terms).mean(axis=0), 1.0 / terms)
         assert np.all(mixtures(terms) > 0)
 

@@ -6,6 +6,8 @@ import pytest
 from turnout import Averaging, ClientState, Prior, SeededCoins, client_step
 from turnout.algorithm.coins import ENROLMENT
 from turnout.algorithm.mechanisms import Clamp, Memoized, PaperCoin
+from turnout.privacy.audit import Finding
+from turnout.privacy.audit_bounds import chance_at_least
 from turnout.privacy.audit_claims import in_total, per_report
 from turnout.privacy.audit_events import (
     Beginning,
@@ -244,3 +246,17 @@ def test_a_sum_is_the_clients_bit_and_the_others(honest):
         crowd = one.bits(others or usual_costs()["dear"], signals, np.arange(40, 40 * (honest + 1)), coins)
         found = SumReporter(Clamp(1.0), honest, others)(usual_costs()["cheap"], signals, 40, 3)
         np.testing.assert_array_equal(found, own + crowd.reshape(40, honest, 2).sum(axis=1))
+
+
+def test_a_finding_says_what_was_seen():
+    claim = per_report(1.0, rounds=1)[0]
+    found = Finding(claim, 1.25, "a yes", 1900, 2000, 100, 2001)
+    assert str(found).startswith("REFUTED: ")
+    assert str(found).endswith(": at least 1.2500 (a yes: 1,900 of 2,000 against 100 of 2,001)")
+    assert str(Finding(claim, 1.0, "a yes")).startswith("not refuted: ")
+
+
+@pytest.mark.parametrize("error", [0.0, 1.0, -0.1, np.nan])
+def test_a_bound_needs_a_rate_of_error(error):
+    with pytest.raises(ValueError, match="must be"):
+        chance_at_least(1, 3, error)

@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 JOBS ?= auto
 
 .DEFAULT_GOAL := help
-.PHONY: help setup paper test test-deployment test-release coverage check bench docs format lock paper-map clean
+.PHONY: help setup paper test test-deployment test-release coverage mutants check bench docs format lock paper-map clean
 
 help: ## Print this help
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F'\t' '{ printf "  make %-10s %s\n", $$1, $$2 }'
@@ -37,6 +37,9 @@ coverage: $(READY) ## Run all tests with coverage, subprocesses included
 	$(BIN)/python -m coverage run -m pytest -n $(JOBS) --dist worksteal
 	$(BIN)/python -m coverage combine --quiet
 	$(BIN)/python -m coverage report
+
+mutants: $(READY) ## Make small mistakes in algorithm/ and privacy/: do the tests notice? (a sample)
+	$(BIN)/python tools/mutation.py --sample 600 --seed 0 --output results/mutation.json
 
 check: $(READY) ## Lint, types, layers, docs and the paper map, without running tests
 	$(BIN)/ruff check .

@@ -248,9 +248,11 @@ def build(
 
 
 def _fingerprint(described: str, *functions: Callable[..., Any]) -> str:
-    """A name that changes with the description, the code of any of the functions, and numba_access.py."""
+    """A name that changes with the description, the code and constants of the functions, and numba_access.py."""
     digest = hashlib.sha256(Path(numba_access.__file__).read_bytes() + described.encode())
     for function in functions:
         code = function.__code__
-        digest.update(code.co_code + repr(code.co_consts).encode() + repr(code.co_names).encode())
+        constants = [function.__globals__.get(name) for name in code.co_names]
+        numbers = [value for value in constants if isinstance(value, (int, float))]
+        digest.update(code.co_code + repr((code.co_consts, code.co_names, numbers)).encode())
     return digest.hexdigest()[:16]

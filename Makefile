@@ -26,8 +26,8 @@ paper: $(READY) ## Reproduce the paper: figures, results.json and report.html in
 test: $(READY) ## Run all tests
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 
-test-deployment: $(READY) ## Run the tests that take minutes: real SuperLinks, long Ray runs, fleets and faults, the benchmark
-	$(BIN)/python -m pytest -m deployment tests/flower tests/service tests/benchmarks
+test-deployment: $(READY) ## Run the tests that take long: real SuperLinks, Ray, fleets and faults, large runs, the benchmark
+	$(BIN)/python -m pytest -m deployment tests --ignore tests/test_release.py --ignore tests/test_fresh_clone.py
 
 test-release: $(READY) ## Build, install from the wheel with each extra, follow the README in a fresh clone
 	$(BIN)/python -m pytest -m deployment tests/test_release.py tests/test_fresh_clone.py

@@ -35,7 +35,10 @@ def settled(problem, mechanism, initial, seed, start):
     return abs(late.mean() - capacity) / (0.03 * capacity + 1), late.std() / unavoidable
 
 
-@pytest.mark.parametrize("clients", [20, 200, 20_000])
+LARGE = pytest.param(20_000, marks=pytest.mark.deployment)
+
+
+@pytest.mark.parametrize("clients", [20, 200, LARGE])
 @pytest.mark.parametrize("share", [0.1, 0.3, 0.5, 0.7, 0.9])
 @pytest.mark.parametrize("mechanism", [Classical(), PaperCoin(3.5)], ids=repr)
 def test_any_size_and_any_first_signal(clients, share, mechanism):

@@ -122,6 +122,7 @@ def documented():
     return {name: [float(value) for value in values] for name, *values in rows}
 
 
+@pytest.mark.deployment
 def test_the_table_of_the_document():
     """Every line at 100 rounds, and two at 300: the first rounds of a long run are a short run."""
     table = documented()

@@ -35,6 +35,7 @@ def call(app, *arguments):
     return CliRunner().invoke(app, [str(argument) for argument in arguments])
 
 
+@pytest.mark.deployment
 def test_json_of_both_adversaries_and_a_page(app, few, tmp_path):
     page = tmp_path / "frontier.html"
     done = call(app, *SMALL, "--honest", 30, "--check", 1, "--json", "-o", page)

@@ -105,6 +105,7 @@ def test_a_table_needs_no_library(folder):
         assert says in refused.stderr
 
 
+@pytest.mark.deployment
 def test_ray_gives_the_same_table(folder):
     pytest.importorskip("ray")
     turnout("sweep", "small.toml", "-o", "here", "--jobs", 1, cwd=folder)

@@ -79,6 +79,7 @@ def study(*words):
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
 
 
+@pytest.mark.deployment
 def test_the_study_runs_and_goes_on_where_it_was(tmp_path):
     done = study("--quick", "--jobs", "1", "--output", str(tmp_path))
     assert done.returncode == 0, done.stderr

@@ -299,6 +299,7 @@ def test_a_spoilt_update_is_left_out(what, phases):
     np.testing.assert_allclose(result.arrays["0"].numpy(), float(used))
 
 
+@pytest.mark.deployment
 @pytest.mark.parametrize("name", ["FedAdam", "FedMedian", "FedTrimmedAvg", "Krum", "Bulyan", "QFedAvg"])
 def test_no_strategy_is_spoilt(name):
     needed = {"client_learning_rate": 0.1} if name == "QFedAvg" else {}

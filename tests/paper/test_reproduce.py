@@ -92,6 +92,7 @@ def comparable(folder):
     return json.dumps(results)
 
 
+@pytest.mark.deployment
 def test_the_same_seed_gives_the_same_results(small, tmp_path):
     for name in ("one", "two"):
         reproduce(tmp_path / name)
@@ -101,6 +102,7 @@ def test_the_same_seed_gives_the_same_results(small, tmp_path):
         assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
 
 
+@pytest.mark.deployment
 def test_an_interrupted_reproduction_finishes_the_rest(small, tmp_path):
     stages = []
 

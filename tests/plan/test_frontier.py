@@ -62,6 +62,7 @@ def lies_below(gaps, bound):
     return np.mean(gaps) + room < bound
 
 
+@pytest.mark.deployment
 def test_no_measured_gap_lies_below_the_floor():
     """The floor is about the mean, and levels are released at random: hence several runs of each."""
     lowest = floor(PAPER, 4.0).gap

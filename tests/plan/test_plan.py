@@ -56,6 +56,7 @@ def simulated_gaps(found, seeds):
     return np.array([run.cost[-1] for run in runs]) / optimum(wish.problem).cost - 1.0, runs
 
 
+@pytest.mark.deployment
 @pytest.mark.parametrize("name", WISHES)
 def test_simulations_fall_inside_the_band_and_the_account_keeps_the_wish(name):
     """At least 16 of 20 inside a 95 % band: by chance alone it fails less than once in 300 (binomial, 0.26 %)."""

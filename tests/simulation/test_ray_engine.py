@@ -106,6 +106,7 @@ PAIRS += [
 ]
 
 
+@pytest.mark.deployment
 @pytest.mark.parametrize(("mechanism", "option"), PAIRS)
 def test_every_mechanism_and_every_option_with_losses(mechanism, option):
     given, more, problem = mechanisms(CLIENTS)[mechanism], options(CLIENTS)[option], problems(CLIENTS)["paper"]

@@ -38,8 +38,11 @@ POPULATIONS = {
 }
 
 
+MANY = pytest.param("many", marks=pytest.mark.deployment)
+
+
 @pytest.mark.parametrize("mechanism", MECHANISMS)
-@pytest.mark.parametrize("population", POPULATIONS)
+@pytest.mark.parametrize("population", [MANY if name == "many" else name for name in POPULATIONS])
 def test_forecast_is_what_simulation_gives(population, mechanism):
     problem, made = POPULATIONS[population](), MECHANISMS[mechanism]
     if population == "C/N = 0.1" and mechanism not in ("classical", "beta=3.5"):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -50,13 +49,9 @@ def codes(
     hours: Annotated[float | None, typer.Option(help="They expire after so long.", show_default="never")] = None,
 ) -> None:
     """Make one-time enrolment codes, one a line. Only their hashes are kept: this is the one time you see them."""
-    from turnout.service.coordinator.enrolment_desk import check_codes, new_codes
-    from turnout.service.coordinator.roll import hashed
+    from turnout.service.coordinator.enrolment_desk import issue_codes
 
-    check_codes(count, weight, hours)
-    made = new_codes(count)
-    expires = None if hours is None else time.time() + 3600.0 * hours
-    opened(store).add_codes([hashed(code) for code in made], weight, expires, WHO)
+    made = issue_codes(opened(store), count, weight, hours, WHO)
     typer.echo("\n".join(made))
 
 

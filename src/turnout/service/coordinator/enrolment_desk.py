@@ -6,12 +6,13 @@ import asyncio
 import base64
 import json
 import secrets
+import time
 from collections.abc import Awaitable, Callable, Sequence
 
 from turnout.errors import invalid
 from turnout.service.coordinator.roll import hashed
 from turnout.service.protocol import Offer
-from turnout.service.stores.store import Device, Enrolment, StoreProblem
+from turnout.service.stores.store import Device, Enrolment, Store, StoreProblem
 
 CODE_BYTES = 12
 """96 bits: nobody guesses one, however fast the coordinator answers."""
@@ -106,6 +107,20 @@ def new_codes(count: int) -> list[str]:
 
 def _group(alphabet: str) -> str:
     return "".join(secrets.choice(alphabet) for _ in range(4))
+
+
+def issue_codes(store: Store, count: int, weight: int, hours: float | None, who: str) -> list[str]:
+    """Make new one-time codes and enter them in the store, which keeps their hashes alone.
+
+    Raises:
+        ValueError: count, weight or hours are out of range.
+        StoreProblem: the store failed.
+    """
+    check_codes(count, weight, hours)
+    codes = new_codes(count)
+    expires = None if hours is None else time.time() + 3600.0 * hours
+    store.add_codes([hashed(code) for code in codes], weight, expires, who)
+    return codes
 
 
 def check_codes(count: int, weight: int, hours: float | None) -> None:

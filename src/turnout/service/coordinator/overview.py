@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-import time
 from collections import deque
 from typing import Any
 
@@ -15,8 +14,7 @@ from turnout.errors import invalid
 from turnout.privacy.accounting import shown
 from turnout.privacy.public_account import PublicAccount
 from turnout.service.coordinator.coordinator import Coordinator
-from turnout.service.coordinator.enrolment_desk import check_codes, new_codes
-from turnout.service.coordinator.roll import hashed
+from turnout.service.coordinator.enrolment_desk import issue_codes
 from turnout.service.rounds import ClosedRound
 from turnout.service.stores.store import MODES, Change
 from turnout.version import __version__
@@ -120,12 +118,8 @@ class Overview:
 
     async def issue_codes(self, count: int, weight: int, hours: float | None, who: str) -> list[str]:
         """New one-time codes; only their hashes are kept."""
-        check_codes(count, weight, hours)
-        codes = new_codes(count)
-        expires = None if hours is None else time.time() + 3600.0 * hours
-        store, hashes = self._coordinator.store, [hashed(code) for code in codes]
-        await self._coordinator.in_store(store.add_codes, hashes, weight, expires, who)
-        return codes
+        store = self._coordinator.store
+        return await self._coordinator.in_store(issue_codes, store, count, weight, hours, who)
 
     async def log(self) -> list[Change]:
         """The audit log."""

@@ -11,6 +11,7 @@ import signal
 import sys
 import threading
 import time
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +22,7 @@ from turnout.service.agent.agent import Agent
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from service.fake_coordinator import FakeCoordinator, served
 
-FIRST_ROUNDS, LATER_ROUNDS, MOST_STEPS = 2, 2, 400
+FIRST_ROUNDS, LATER_ROUNDS, MOST_STEPS, PATIENT_QUESTIONS = 2, 2, 400, 10
 
 
 def note(path: Path, line: str) -> None:
@@ -125,12 +126,8 @@ def main(home: Path, torn: bool) -> None:
             if not forked(url, folder, FIRST_ROUNDS, step, torn, 1):
                 break
             marked = (folder / "working.json").exists()
-            open_then = coordinator.open
-            waiter = threading.Timer(0.1, lambda c=coordinator, o=open_then: move_on(c, o))
-            waiter.start()  # a lost round closes without the device
-            forked(url, folder, LATER_ROUNDS, 0, False, 2)
-            waiter.cancel()
-            waiter.join()
+            with closing_a_lost_round(coordinator):
+                forked(url, folder, LATER_ROUNDS, 0, False, 2)
         events = (folder / "events2.log").read_text().split("\n")
         cases.append(
             {
@@ -153,10 +150,25 @@ def same(coordinator, report) -> bool:
     return coordinator.books.get(report["round"], (report["participates"],))[0] == report["participates"]
 
 
-def move_on(coordinator, was) -> None:
-    with coordinator.lock:
-        if coordinator.open == was:
-            coordinator.open += 1
+@contextmanager
+def closing_a_lost_round(coordinator):
+    """A device that lost its round only asks, again and again, until the round has closed without it."""
+    done, before, lost = threading.Event(), len(coordinator.received), coordinator.open
+
+    def watch() -> None:
+        while not done.wait(0.005):
+            with coordinator.lock:
+                asked = sum(path == "/v1/round" for _, path, _, _ in coordinator.received[before:])
+                if coordinator.open == lost and asked >= PATIENT_QUESTIONS:
+                    coordinator.open += 1
+
+    watching = threading.Thread(target=watch)
+    watching.start()
+    try:
+        yield
+    finally:
+        done.set()
+        watching.join()
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ PATIENCE = 20.0
 """Seconds after which a test gives up; nothing here needs a tenth of it."""
 
 LOOPS = ("asyncio", "uvloop")
+GET = b"GET / HTTP/1.1\r\nHost: here\r\n\r\n"
 
 
 class Sample:
@@ -166,3 +167,11 @@ def self_signed(folder: Path):
         key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
     )
     return folder / "certificate.pem", folder / "key.pem"
+
+
+def post(body, path=b"/", headers=b""):
+    return b"POST %s HTTP/1.1\r\nHost: here\r\n%scontent-length: %d\r\n\r\n%s" % (path, headers, len(body), body)
+
+
+def status(answer):
+    return int(answer.split(b" ", 2)[1]) if answer else None

@@ -1,19 +1,16 @@
 """The agent: never tosses twice, acts only on what is acknowledged, and is safe from its coordinator."""
 
 import json
-import math
-import os
 import subprocess
 import sys
-import threading
-import time
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from client.faults import CountingCoins, FailingDisk
-from service.fake_coordinator import CLAMP, TOKEN, ChaoticWire, DirectWire, FakeCoordinator, served
+from service.agents import Always, average, make, on_file, reserved
+from service.fake_coordinator import TOKEN, ChaoticWire, DirectWire, FakeCoordinator, served
 from turnout.algorithm.client import Averaging
 from turnout.algorithm.coins import SeededCoins
 from turnout.algorithm.mechanisms.clamp import Clamp
@@ -21,41 +18,9 @@ from turnout.algorithm.mechanisms.memoized import Memoized
 from turnout.privacy.journal import InUse
 from turnout.privacy.ledger import Limit
 from turnout.problem.costs import PolynomialCosts
-from turnout.service.agent.agent import ALL_ROUNDS, ASKED, BUDGET, Agent
+from turnout.service.agent.agent import ALL_ROUNDS, BUDGET, Agent
 from turnout.service.agent.agreement import Declined, agree
-from turnout.service.agent.connection import Unreachable
 from turnout.service.agent.device_rounds import AgentProblem
-from turnout.service.agent.dialogue import RefusedByCoordinator, Revoked
-from turnout.service.agent.status import read_status
-from turnout.service.protocol import ProtocolProblem
-
-URL = "http://coordinator.example"
-
-
-def make(folder, coordinator, **options):
-    options = {"wire": DirectWire(coordinator), "code": "GOOD-CODE", "sleep": lambda seconds: None} | options
-    return Agent(options.pop("url", URL), folder, options.pop("costs", 3.0), **options)
-
-
-def on_file(folder, run="run"):
-    """{round: (bit, counted)} of the device, tosses and lost rounds."""
-    found = {}
-    for line in (folder / run / "rounds.jsonl").read_text().splitlines():
-        entry = json.loads(line)
-        if entry["entry"] == "decided" and entry["kind"] != "lost":
-            found[entry["round"]] = (entry["participates"], entry["counted"])
-        elif entry["entry"] == "acknowledged" and entry["round"] in found:
-            found[entry["round"]] = (found[entry["round"]][0], entry["counted"])
-    return found
-
-
-def reserved(folder):
-    entries = [json.loads(line) for line in (folder / "ledger.jsonl").read_text().splitlines()]
-    return [entry["round"] for entry in entries if entry["entry"] == "reserved"]
-
-
-def average(books, rounds, prior=(0.5, 10)):
-    return (prior[0] * prior[1] + sum(bit and counted for bit, counted in books.values())) / (prior[1] + rounds)
 
 
 class TestRounds:
@@ -291,7 +256,7 @@ class TestRounds:
 class TestBudget:
     def test_the_hard_stop_leaves_the_run(self, tmp_path):
         coordinator, ends = FakeCoordinator(lease=60.0), []
-        agent = make(tmp_path, coordinator, limit=Limit(5, 1.0), on_stop=lambda: ends.append(1), coins=_Always())
+        agent = make(tmp_path, coordinator, limit=Limit(5, 1.0), on_stop=lambda: ends.append(1), coins=Always())
         assert agent.run() == BUDGET
         assert coordinator.left
         assert len(coordinator.books) == len(reserved(tmp_path)) == 5
@@ -315,372 +280,6 @@ class TestBudget:
             assert make(tmp_path / "b", coordinator, limit=Limit(1, 4.0)).run(rounds=5) == ALL_ROUNDS
         assert len(reserved(tmp_path / "b")) == 1
         assert on_file(tmp_path / "b") == coordinator.books
-
-
-class TestLease:
-    def test_work_starts_on_an_acknowledged_yes_alone(self, tmp_path):
-        coordinator, started = FakeCoordinator(lease=60.0, counts=lambda round, bit: round % 2 == 0), []
-        with make(tmp_path, coordinator, on_participate=started.append, coins=SeededCoins(2)) as agent:
-            for _ in range(20):
-                done = agent.step()
-                bit, counted = coordinator.books[done.round]
-                assert (done.lease > 0.0) == (bit and counted)
-                _until(lambda: agent.status()["working"] == (done.round if bit and counted else None))  # noqa: B023
-            _until(lambda: [one.round for one in started] == [r for r, (b, c) in coordinator.books.items() if b and c])
-        assert not (tmp_path / "working.json").exists()
-
-    @pytest.mark.parametrize(("bit", "counted"), [(True, False), (False, True), (False, False)])
-    def test_a_lease_for_what_was_not_counted_starts_nothing(self, tmp_path, bit, counted):
-        coordinator, started = FakeCoordinator(), []
-        coins = _Always() if bit else _Never()
-        with make(tmp_path, coordinator, on_participate=started.append, coins=coins) as agent:
-            agent.join()
-            answer = {"round": 0, "outcome": "accepted", "counted": counted, "lease": 60.0, "next": None}
-            coordinator.scripted = [None, (200, answer)]
-            done = agent.step()
-            assert (done.participates, done.lease) == (bit, 0.0)
-        assert started == []
-
-    def test_work_that_was_left_on_is_ended_before_anything_is_asked(self, tmp_path):
-        coordinator, asked = FakeCoordinator(), []
-        (tmp_path / "working.json").write_text('{"run": "run", "round": 7}')
-
-        def off():
-            time.sleep(0.2)
-            asked.append(len(coordinator.received))
-
-        make(tmp_path, coordinator, on_stop=off).run(rounds=1)
-        assert asked[0] == 0
-
-    def test_a_lease_ends_on_time_while_a_request_is_held(self, tmp_path):
-        coordinator, ends = FakeCoordinator(lease=0.4, signal=lambda round: 1e9), []
-        with served(coordinator) as url:
-            agent = make(tmp_path, coordinator, url=url, wire=None, on_stop=lambda: ends.append(time.monotonic()),
-                         coins=_Always())  # fmt: skip
-            begun = time.monotonic()
-            agent.step()
-            coordinator.holds = True
-            thread = threading.Thread(target=agent.run)
-            thread.start()
-            assert coordinator.held.wait(5)
-            _until(lambda: ends)
-            assert 0.3 < ends[0] - begun < 1.0
-            begun = time.monotonic()
-            agent.stop()
-            assert time.monotonic() - begun < 0.2
-            thread.join(1.0)
-            assert not thread.is_alive()
-            assert agent.status()["ended"] == ASKED
-
-    def test_a_lease_ends_by_itself_while_the_coordinator_is_dead_and_work_goes_on_afterwards(self, tmp_path):
-        coordinator, ends, dead = FakeCoordinator(lease=0.3), [], threading.Event()
-
-        class Dying(DirectWire):
-            def send(self, method, path, body, token):
-                if dead.is_set():
-                    raise Unreachable("nobody there")
-                return super().send(method, path, body, token)
-
-        agent = make(tmp_path, coordinator, wire=Dying(coordinator), sleep=lambda seconds: time.sleep(0.01),
-                     coins=_Always(), on_stop=lambda: ends.append(time.monotonic()))  # fmt: skip
-        agent.step()
-        dead.set()
-        begun = time.monotonic()
-        thread = threading.Thread(target=agent.run)
-        thread.start()
-        _until(lambda: ends)
-        assert ends[0] - begun < 0.8
-        time.sleep(0.2)
-        assert agent.status()["working"] is None
-        dead.clear()
-        _until(lambda: agent.status()["working"])
-        agent.stop()
-        thread.join(5)
-        assert on_file(tmp_path)[0] == coordinator.books[0]
-
-    def test_stop_ends_work_at_once_also_between_tries(self, tmp_path):
-        coordinator, ends = FakeCoordinator(lease=60.0), []
-        with served(coordinator) as url:
-            agent = make(tmp_path, coordinator, url=url, wire=None, sleep=None, coins=_Always(),
-                         on_stop=lambda: ends.append(1))  # fmt: skip
-            agent.step()
-            _until(lambda: agent.status()["working"] == 0)
-            coordinator.scripted = [(503, {"error": "busy", "message": "busy"}, 60)] * 9
-            thread = threading.Thread(target=agent.run)
-            thread.start()
-            _until(lambda: len(coordinator.scripted) < 9)
-            agent.stop()
-            thread.join(1.0)
-            assert not thread.is_alive()
-            assert ends
-            assert not (tmp_path / "working.json").exists()
-
-    def test_years_are_cut_to_the_longest_lease(self, tmp_path):
-        coordinator, started = FakeCoordinator(lease=1e12), []
-        with make(tmp_path, coordinator, on_participate=started.append, coins=_Always()) as agent:
-            assert agent.step().lease <= 3600.0
-            _until(lambda: started)
-            assert started[0].seconds <= 3600.0
-
-    def test_the_lease_counts_from_sending_and_a_late_answer_starts_nothing(self, tmp_path):
-        coordinator, now, started = FakeCoordinator(lease=10.0), [1000.0], []
-
-        def late(method, path, body):
-            now[0] += 11.0
-
-        with make(tmp_path, coordinator, clock=lambda: now[0], on_participate=started.append, coins=_Always()) as agent:
-            agent.join()
-            coordinator.scripted = [None, late]
-            done = agent.step()
-            assert done.participates
-            assert done.counted
-            assert done.lease == 0.0
-        assert started == []
-
-    def test_the_wall_clock_is_never_asked(self, tmp_path, monkeypatch):
-        def jumped():
-            raise AssertionError("the wall clock decides nothing")
-
-        coordinator = FakeCoordinator(lease=0.3)
-        ends = []
-        with make(tmp_path, coordinator, coins=_Always(), on_stop=lambda: ends.append(1)) as agent:
-            monkeypatch.setattr(time, "time", jumped)
-            agent.step()
-            _until(lambda: ends)
-
-
-class TestHostileCoordinator:
-    @pytest.mark.parametrize("signal", [-1.0, 0.0, 1e308, 10**400, -(10**400), 5e-324, 10**4000], ids=str)
-    def test_any_signal_keeps_the_box(self, tmp_path, signal):
-        coordinator = FakeCoordinator(signal=lambda round: signal)
-        with make(tmp_path, coordinator, coins=SeededCoins(1)) as agent:
-            for _ in range(40):
-                agent.step()
-        bits = [bit for bit, _ in coordinator.books.values()]
-        assert {True, False} == set(bits)  # in the box of Clamp(1) neither has a chance below 0.26
-
-    @pytest.mark.parametrize("signal", [b"NaN", b"Infinity", b"-Infinity", b'"3"', b"null", b"true", b"[1]"])
-    def test_what_is_no_number_is_no_offer(self, tmp_path, signal):
-        coordinator = FakeCoordinator()
-        problems = []
-        with make(tmp_path, coordinator, on_problem=problems.append) as agent:
-            agent.join()
-            coordinator.scripted = [(200, b'{"run": "run", "round": 0, "signal": ' + signal + b"}")]
-            agent.step()
-        assert len(problems) == 1
-        assert len(coordinator.books) == 1
-
-    def test_infinity_as_json_writes_it_is_a_signal_like_any_other(self, tmp_path):
-        coordinator = FakeCoordinator()
-        with make(tmp_path, coordinator) as agent:
-            agent.join()
-            coordinator.scripted = [(200, b'{"run": "run", "round": 0, "signal": 1e999}')]
-            assert agent.step().outcome == "accepted"
-
-    @pytest.mark.parametrize(
-        "mechanism",
-        [
-            {"kind": "paper-coin", "beta": 3.5},
-            {"kind": "classical"},
-            {"kind": "clamp", "epsilon": 1.5},
-            {"kind": "clamp", "epsilon": 1e300},
-            {"kind": "clamp", "epsilon": -1},
-            {"kind": "clamp", "epsilon": [1.0, 1.0]},
-            {"kind": "clamp", "epsilon": "1"},
-            {"kind": "clamp", "epsilon": {"a": 1}},
-            {"kind": "clamp", "epsilon": True},
-            {"kind": "clamp", "epsilon": 1.0, "__class__": 1},
-            {"kind": "clamp", "epsilon": 1.0, "center": 1e-300},
-            {"kind": "memoized", "epsilon": 0.5, "price": 10**400},
-            {"kind": "memoized", "epsilon": 0.5, "price": 1.0, "levels": [0.5] * 5000},
-            {"kind": "memoized", "epsilon": 0.5, "price": 1.0, "levels": [[0.5], [0.1]]},
-            {"kind": "learned-memoized", "epsilon": 0.5, "price": 1.0},
-            {"kind": "paper-coin", "beta": [3.5] * 10000},
-            {"kind": "../clamp"},
-            {"kind": ["clamp"]},
-            {},
-        ],
-        ids=lambda mechanism: str(mechanism)[:60],
-    )
-    def test_what_its_owner_has_not_allowed_is_declined_before_anything_is_reported(self, tmp_path, mechanism):
-        coordinator = FakeCoordinator(mechanism=mechanism)
-        with pytest.raises(Declined), make(tmp_path, coordinator) as agent:
-            agent.step()
-        assert coordinator.reports() == []
-        assert not (tmp_path / "ledger.jsonl").exists()
-
-    def test_consent_is_explicit_and_recorded(self, tmp_path):
-        coordinator = FakeCoordinator(mechanism={"kind": "paper-coin", "beta": 3.5})
-        make(tmp_path, coordinator, consent=True).run(rounds=2)
-        assert read_status(tmp_path)["limit_epsilon_per_report"] == math.inf
-        with pytest.raises(Declined, match="no certificate"):
-            make(tmp_path, coordinator).run(rounds=1)
-        larger = FakeCoordinator(mechanism=CLAMP | {"epsilon": 2.0})
-        make(tmp_path / "b", larger, consent=True).run(rounds=2)
-        assert read_status(tmp_path / "b")["limit_epsilon_per_report"] == 2.0
-        own = make(tmp_path / "c", FakeCoordinator(mechanism=CLAMP | {"epsilon": 2.0}), mechanism=Clamp(0.5))
-        assert own.join()[1].certificate.epsilon == 0.5
-        own.close()
-
-    def test_a_limit_is_raised_by_its_owner_alone(self, tmp_path):
-        coordinator = FakeCoordinator()
-        make(tmp_path, coordinator, limit=Limit(3, 1.0)).run(rounds=1)
-        with pytest.raises(ValueError, match="limit must be at most"):
-            make(tmp_path, coordinator, limit=Limit(9, 1.0)).run(rounds=1)
-        make(tmp_path, coordinator, limit=Limit(9, 1.0), raise_limit=True).run(rounds=1)
-        assert read_status(tmp_path)["limit_reports"] == 9
-
-    @pytest.mark.parametrize(
-        "welcome",
-        [
-            {"run": "../../etc"},
-            {"run": "a/b"},
-            {"run": ""},
-            {"run": "x" * 64},
-            {"run": 5},
-            {"token": "short"},
-            {"token": "a" * 30 + "\r\nX-Evil: 1"},
-            {"weight": 0},
-            {"weight": 2**50},
-            {"weight": 1.5},
-            {"prior_average": 0.0},
-            {"prior_average": 1.5},
-            {"prior_average": 10**400},
-            {"prior_rounds": 10**400},
-            {"prior_rounds": -1},
-            {"remember": 0.5},
-            {"remember": "x"},
-            {"by": "cost"},
-            {"mechanism": [1]},
-            {"offer": {"round": 2**53, "signal": 1.0}},
-            {"offer": {"round": -1, "signal": 1.0}},
-            {"offer": None},
-            {"version": 2},
-        ],
-        ids=str,
-    )
-    def test_a_welcome_that_no_honest_coordinator_sends_leaves_nothing_behind(self, tmp_path, welcome):
-        coordinator = FakeCoordinator(**welcome)
-        with pytest.raises((ProtocolProblem, ValueError)), make(tmp_path, coordinator) as agent:
-            agent.step()
-        assert sorted(os.listdir(tmp_path)) == ["agent.lock", "enrolling.json"]
-
-    def test_a_box_that_follows_a_private_average_is_declined(self, tmp_path):
-        coordinator = FakeCoordinator(by="probability", mechanism={"kind": "tracking-clamp", "epsilon": 1.0})
-        with pytest.raises(Declined, match="averaging by 'probability'"), make(tmp_path, coordinator) as agent:
-            agent.step()
-
-    def test_another_run_under_the_same_token_is_refused(self, tmp_path):
-        coordinator = FakeCoordinator()
-        with make(tmp_path, coordinator) as agent:
-            agent.join()
-            coordinator.scripted = [(200, {"run": "other", "round": 0, "signal": 1.0})]
-            with pytest.raises(RefusedByCoordinator, match="runs 'other' now"):
-                agent.step()
-            coordinator.scripted = [None, (409, {"error": "run", "message": "x", "next": None})]
-            with pytest.raises(RefusedByCoordinator, match="new code"):
-                agent.step()
-
-    def test_absurd_rounds_spend_no_more_than_the_budget(self, tmp_path):
-        rounds = iter([2**53 - 1, 2**60, -5, 3])
-        coordinator = FakeCoordinator()
-        with make(tmp_path, coordinator) as agent:
-            agent.join()
-            coordinator.scripted = [
-                *((200, {"run": "run", "round": round, "signal": 1.0}) for round in list(rounds)[1:3]),
-                (200, {"run": "run", "round": 2**53 - 1, "signal": 1.0}),
-            ]
-            assert agent.step().outcome == "ahead"
-            with pytest.raises(AgentProblem, match="reported up to round 9007199254740991"):
-                agent.step()
-        assert len(reserved(tmp_path)) == 1
-
-    def test_a_next_round_that_goes_backwards_is_not_followed_in_haste(self, tmp_path):
-        coordinator, pauses = FakeCoordinator(), []
-        stuck = {"outcome": "confirmed", "counted": True, "lease": 0, "next": {"round": 0, "signal": 1.0}}
-        with make(tmp_path, coordinator, sleep=pauses.append) as agent:
-            agent.step()
-            coordinator.scripted = [(200, stuck | {"round": 0})] * 20
-            agent._joined.rounds._offer = None
-            coordinator.scripted.insert(0, (200, {"run": "run", "round": 0, "signal": 1.0}))
-            for _ in range(20):
-                agent.step()
-        assert len(pauses) == 20
-        assert sum(pauses) > 5.0
-        assert len(reserved(tmp_path)) == 1
-
-    def test_pending_at_once_is_not_answered_in_haste(self, tmp_path):
-        coordinator, pauses = FakeCoordinator(), []
-        pending = {"round": 0, "outcome": "pending", "counted": False, "lease": 99.0, "next": None}
-        with make(tmp_path, coordinator, sleep=pauses.append) as agent:
-            agent.join()
-            coordinator.scripted = [None, *[(200, pending)] * 10]
-            assert agent.step().outcome == "accepted"
-        assert len(pauses) == 10
-
-    @pytest.mark.parametrize(
-        "reply",
-        [
-            (200, b"<html>log in to the network</html>"),
-            (200, b"[" * 5000),
-            (200, b""),
-            (200, {"round": 9, "outcome": "accepted", "counted": True, "lease": 9, "next": None}),
-            (200, {"round": 0, "outcome": "maybe", "counted": True, "lease": 9, "next": None}),
-            (200, {"round": 0, "outcome": "accepted", "counted": 1, "lease": 9, "next": None}),
-            (302, {"error": "moved", "message": "http://evil.example"}),
-            (409, {"error": "ahead", "next": {"round": 5, "signal": 1.0}}),
-            (409, {"error": "ahead", "next": None}),
-            (409, {"error": "other"}),
-            (400, {"error": "x", "message": "\x1b[2J" * 99}),
-            (404, {}),
-            (500, {}),
-            (503, {}, 7.0),
-            (429, {}, 7.0),
-        ],
-        ids=lambda reply: str(reply)[:60],
-    )
-    def test_any_other_reply_is_no_answer_and_starts_no_work(self, tmp_path, reply):
-        coordinator, pauses, problems, started = FakeCoordinator(), [], [], []
-        options = {"on_problem": problems.append, "on_participate": started.append, "sleep": pauses.append}
-        with make(tmp_path, coordinator, coins=_Always(), **options) as agent:
-            agent.join()
-            coordinator.scripted = [None, reply, reply]
-            assert agent.step().outcome == "accepted"
-        assert len(pauses) == len(problems) == 2
-        assert all(problem.isprintable() and len(problem) < 400 for problem in problems)
-        assert started == []
-        if len(reply) > 2:
-            assert min(pauses) >= 7.0
-
-    def test_pauses_grow_with_full_jitter_up_to_a_minute(self, tmp_path):
-        coordinator, pauses = FakeCoordinator(), []
-        with make(tmp_path, coordinator, sleep=pauses.append) as agent:
-            agent.join()
-            coordinator.scripted = [None, *[(500, {})] * 200]
-            agent.step()
-        assert max(pauses) <= 60.0
-        assert all(pause <= 0.5 * 2**number for number, pause in enumerate(pauses[:7]))
-        late = pauses[10:]
-        assert 20.0 < sum(late) / len(late) < 40.0  # 190 draws from 0 to 60: 30 ± 1.3
-        assert min(late) < 5.0
-
-    def test_a_revoked_device_ends_its_work(self, tmp_path):
-        coordinator, ends = FakeCoordinator(lease=60.0), []
-        with make(tmp_path, coordinator, coins=_Always(), on_stop=lambda: ends.append(1)) as agent:
-            agent.step()
-            coordinator.scripted = [(401, {"error": "token", "message": "revoked"})]
-            with pytest.raises(Revoked, match="new code"):
-                agent.run()
-        assert ends
-
-    def test_a_wrong_code_is_refused_and_another_may_be_tried(self, tmp_path):
-        coordinator = FakeCoordinator()
-        with pytest.raises(RefusedByCoordinator, match="no such code"):
-            make(tmp_path, coordinator, code="WRONG-CODE").run(rounds=1)
-        with pytest.raises(ValueError, match="code must be"):
-            make(tmp_path, coordinator, code=None).run(rounds=1)
-        make(tmp_path, coordinator).run(rounds=1)
-        assert len(coordinator.nonces) == 1
 
 
 def test_nothing_private_leaves_the_device(tmp_path):
@@ -728,33 +327,6 @@ def test_killed_between_each_pair_of_durable_steps(tmp_path, kind):
             assert case["first_event"] == "stop", case
         assert case["average"] == pytest.approx(average(books, max(books) + 1), rel=1e-14), case
     assert any(case["marked"] for case in cases)
-
-
-class _Always(SeededCoins):
-    """Says yes whenever that is possible at all."""
-
-    def __init__(self):
-        super().__init__(0)
-
-    def uniform(self, clients, round, purpose=0):
-        return super().uniform(clients, round, purpose) * 0.0
-
-
-class _Never(SeededCoins):
-    """Says no whenever that is possible at all."""
-
-    def __init__(self):
-        super().__init__(0)
-
-    def uniform(self, clients, round, purpose=0):
-        return super().uniform(clients, round, purpose) * 0.0 + 0.999
-
-
-def _until(true, seconds=5.0):
-    end = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < end, "it did not happen in time"
-        time.sleep(0.005)
 
 
 def test_what_was_released_at_joining_is_in_the_total_from_the_first_moment_on():

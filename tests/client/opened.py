@@ -1,0 +1,19 @@
+"""A ledger and a durable client, opened as the tests need them."""
+
+import math
+
+from client.faults import Boxed, CountingCoins, Start
+from turnout.client.durable import DurableClient
+from turnout.privacy.ledger import Ledger, Limit
+from turnout.problem.costs import PolynomialCosts
+
+COSTS = PolynomialCosts([[3.0]], powers=(2,))
+
+
+def open_ledger(folder, reports=1000, **options):
+    return Ledger.open(folder / "ledger.jsonl", datum="cost", limit=Limit(reports, math.inf), **options)
+
+
+def make(folder, ledger, mechanism=None, **options):
+    options = {"prior": Start(), "run": "run", "coins": CountingCoins(1)} | options
+    return DurableClient(folder, options.pop("costs", COSTS), mechanism or Boxed(), ledger=ledger, **options)

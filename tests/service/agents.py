@@ -1,0 +1,63 @@
+"""An agent beside a coordinator's double, what it keeps on file, and coins that always say the same."""
+
+import json
+import time
+
+from service.fake_coordinator import DirectWire
+from turnout.algorithm.coins import SeededCoins
+from turnout.service.agent.agent import Agent
+
+URL = "http://coordinator.example"
+
+
+def make(folder, coordinator, **options):
+    options = {"wire": DirectWire(coordinator), "code": "GOOD-CODE", "sleep": lambda seconds: None} | options
+    return Agent(options.pop("url", URL), folder, options.pop("costs", 3.0), **options)
+
+
+def on_file(folder, run="run"):
+    """{round: (bit, counted)} of the device, tosses and lost rounds."""
+    found = {}
+    for line in (folder / run / "rounds.jsonl").read_text().splitlines():
+        entry = json.loads(line)
+        if entry["entry"] == "decided" and entry["kind"] != "lost":
+            found[entry["round"]] = (entry["participates"], entry["counted"])
+        elif entry["entry"] == "acknowledged" and entry["round"] in found:
+            found[entry["round"]] = (found[entry["round"]][0], entry["counted"])
+    return found
+
+
+def reserved(folder):
+    entries = [json.loads(line) for line in (folder / "ledger.jsonl").read_text().splitlines()]
+    return [entry["round"] for entry in entries if entry["entry"] == "reserved"]
+
+
+def average(books, rounds, prior=(0.5, 10)):
+    return (prior[0] * prior[1] + sum(bit and counted for bit, counted in books.values())) / (prior[1] + rounds)
+
+
+class Always(SeededCoins):
+    """Says yes whenever that is possible at all."""
+
+    def __init__(self):
+        super().__init__(0)
+
+    def uniform(self, clients, round, purpose=0):
+        return super().uniform(clients, round, purpose) * 0.0
+
+
+class Never(SeededCoins):
+    """Says no whenever that is possible at all."""
+
+    def __init__(self):
+        super().__init__(0)
+
+    def uniform(self, clients, round, purpose=0):
+        return super().uniform(clients, round, purpose) * 0.0 + 0.999
+
+
+def until(true, seconds=5.0):
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end, "it did not happen in time"
+        time.sleep(0.005)

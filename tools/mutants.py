@@ -14,6 +14,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "src" / "turnout"
+MUTATED = ("algorithm", "privacy")
+"""The folders in which the mistakes are made."""
+
 BOUNDARIES: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Lt: ast.LtE,
     ast.LtE: ast.Lt,

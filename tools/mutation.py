@@ -14,241 +14,40 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import gc
-import importlib.abc
-import importlib.util
-import itertools
 import json
 import math
 import os
 import random
-import resource
-import signal
 import sys
 import tempfile
-import time
 import tomllib
-import types
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-from mutants import Mutant, mutants
+from mutants import MUTATED, PACKAGE, ROOT, Mutant, mutants
+from mutation_forks import Instead, put_in_place, run_fork
+from mutation_tests import Harness, Tests, learn, read_tests
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-ROOT = Path(__file__).parents[1]
-PACKAGE = ROOT / "src" / "turnout"
-MUTATED = ("algorithm", "privacy")
 TESTS = [f"tests/{name}" for name in ("algorithm", "privacy", "client", "statistical")]
-TESTS += ["tests/conformance/test_mechanisms.py", "tests/conformance/test_stores.py"]
+TESTS += ["tests/conformance/test_mechanisms.py"]
 TESTS += [f"src/turnout/{name}" for name in ("algorithm", "privacy", "client")]  # their examples
-SLOWEST_TEST = 4.0
-"""Seconds of the processor: what takes longer is not run against mutants."""
-BUDGET = 12.0
-"""Seconds of tests for one mutant, the fastest first; what only slower ones would notice counts as unnoticed."""
 PATIENCE = 15.0
 """Seconds of the processor, beside three times what the tests usually take: who needs more is caught in a loop."""
-MEMORY = 6 << 30
 COMPILED = ("algorithm/arithmetic", "algorithm/client", "algorithm/server", "algorithm/mechanism")
 """Modules of which the fast engine compiles functions: their mutants share no compiled code with anyone."""
 KILLED, SURVIVED, ENDLESS, UNTESTED, EQUIVALENT = "killed", "survived", "endless", "untested", "equivalent"
-
-
-@dataclass(frozen=True)
-class Tests:
-    """What is known of the tests: seconds of each, and which of them execute a line, by file and line."""
-
-    seconds: dict[str, float]
-    lines: dict[str, dict[int, list[str]]]
-
-    def of(self, mutant: Mutant) -> list[str]:
-        """The tests that may notice a mutant, the fastest first."""
-        lines = self.lines.get(mutant.module, {})
-        touching = {test for tests in lines.values() for test in tests}
-        own = set(lines.get(mutant.line, []) if mutant.inside_function else []) or touching
-        folder, stem = Path(mutant.module).parent.name, Path(mutant.module).stem
-        beside = {test for test in touching if f"{folder}/test_{stem.split('_')[0]}" in test or mutant.module in test}
-        ordered = [*sorted(own, key=self.seconds.__getitem__), *sorted(beside - own, key=self.seconds.__getitem__)]
-        spent = itertools.accumulate(self.seconds[test] for test in ordered)
-        return [test for test, seconds in zip(ordered, spent, strict=True) if seconds <= BUDGET]
-
-
-class Harness:
-    """A pytest plugin that does its work in forks of one process in which the tests are collected."""
-
-    def __init__(self, work: Any) -> None:
-        self.work, self.failed, self.seconds = work, False, defaultdict[str, float](float)
-
-    def pytest_runtestloop(self, session: pytest.Session) -> bool:
-        """Instead of running the tests."""
-        session.config.pluginmanager.unregister(name="terminalreporter")
-        self.work(self, session.items)
-        return True
-
-    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Called for each phase of each test that a fork runs."""
-        self.failed = self.failed or report.failed
-
-    def passes(self, item: pytest.Item, following: pytest.Item | None) -> bool:
-        """Run one test, in a fork."""
-        self.failed, begin = False, time.process_time()
-        item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
-        self.seconds[item.nodeid] = time.process_time() - begin
-        return not self.failed
-
-
-def forget_caches() -> None:
-    """So that each test executes what it needs by itself."""
-    for name, module in list(sys.modules.items()):
-        if name.startswith("turnout"):
-            for thing in vars(module).values():
-                if callable(getattr(thing, "cache_clear", None)):
-                    thing.cache_clear()
-
-
-def learn(harness: Harness, items: Sequence[pytest.Item], file: Path) -> int:
-    """In a fork: run tests under coverage, and add their lines and seconds to the file."""
-    import coverage
-
-    measured = coverage.Coverage(data_file=None, source=[str(PACKAGE / name) for name in MUTATED], config_file=False)
-    signal.signal(signal.SIGPROF, _too_slow)
-    measured.start()
-    usable, slow = set(), set()
-    for index, item in enumerate(items):
-        family = item.nodeid.partition("[")[0]
-        if family in slow:
-            continue
-        forget_caches()
-        measured.switch_context(item.nodeid)
-        signal.setitimer(signal.ITIMER_PROF, 1.5 * SLOWEST_TEST)
-        passed = harness.passes(item, items[index + 1] if index + 1 < len(items) else None)
-        signal.setitimer(signal.ITIMER_PROF, 0.0)
-        if harness.seconds[item.nodeid] > SLOWEST_TEST:
-            slow.add(family)  # the others of its parameters are not tried
-        elif passed:
-            usable.add(item.nodeid)
-    measured.stop()
-    data = measured.get_data()
-    known = json.loads(file.read_text()) if file.exists() else {"seconds": {}, "lines": {}, "left_out": []}
-    for name in data.measured_files():
-        lines = known["lines"].setdefault(Path(name).relative_to(PACKAGE).as_posix(), {})
-        for line, tests in data.contexts_by_lineno(name).items():
-            lines[str(line)] = sorted(usable.intersection(tests).union(lines.get(str(line), [])))
-    known["left_out"] += sorted({item.nodeid for item in items} - usable)
-    known["seconds"] |= {test: harness.seconds[test] for test in usable}
-    file.write_text(json.dumps(known))
-    return 0
-
-
-def _too_slow(number: int, frame: Any) -> None:
-    raise TimeoutError("too slow to be run against mutants")
-
-
-def read_tests(file: Path) -> Tests:
-    """What `learn` wrote."""
-    found = json.loads(file.read_text())
-    lines = {name: {int(line): tests for line, tests in table.items()} for name, table in found["lines"].items()}
-    return Tests(found["seconds"], lines)
-
-
-def put_in_place(mutant: Mutant) -> None:
-    """In a fork: give every function of the mutant's module the code that it has with the mistake."""
-    file = str(PACKAGE / mutant.module)
-    new = {(code.co_qualname, code.co_firstlineno): code for code in _codes(compile(mutant.make(), file, "exec"))}
-    for thing in gc.get_objects():
-        if isinstance(thing, types.FunctionType) and thing.__code__.co_filename == file:
-            code = new.get((thing.__code__.co_qualname, thing.__code__.co_firstlineno))
-            if code is not None and code != thing.__code__:
-                thing.__code__ = code
-    forget_caches()
-
-
-def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
-    yield code
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            yield from _codes(constant)
-
-
-class Instead(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Imports one module with a mistake."""
-
-    def __init__(self, mutant: Mutant) -> None:
-        self.mutant, self.file = mutant, str(PACKAGE / mutant.module)
-        parts = ["turnout", *Path(mutant.module).with_suffix("").parts]
-        self.name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-
-    def find_spec(self, name: str, path: Any, target: Any = None) -> Any:
-        """Only for the one module."""
-        if name != self.name:
-            return None
-        places = [str(Path(self.file).parent)] if self.file.endswith("__init__.py") else None
-        return importlib.util.spec_from_file_location(name, self.file, loader=self, submodule_search_locations=places)
-
-    def exec_module(self, module: types.ModuleType) -> None:
-        """The mistaken code."""
-        exec(compile(self.mutant.make(), self.file, "exec"), vars(module))
 
 
 def options(folder: str) -> list[str]:
     """Of pytest: nothing is written into the repository, and nothing is printed."""
     plain = "--assert=plain"  # rewriting would import the modules by another way than ours
     return ["-q", "-p", "no:cacheprovider", "-p", "no:xdist", plain, f"--basetemp={folder}/tests"]
-
-
-def fork(work: Any, seconds: float) -> int:
-    """Run `work() -> exit status` in a forked process of a group of its own; its output goes nowhere."""
-    sys.stdout.flush()
-    child = os.fork()
-    if child:
-        return child
-    status = 3
-    try:
-        os.setsid()
-        nowhere = os.open(os.devnull, os.O_RDWR)
-        for stream in (0, 1, 2):
-            os.dup2(nowhere, stream)
-        resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
-        resource.setrlimit(resource.RLIMIT_CPU, (math.ceil(seconds), math.ceil(seconds)))
-        status = work()
-    finally:
-        os._exit(status)
-
-
-def run_fork(works: Iterable[tuple[Any, float, Any]], jobs: int, report: Any) -> None:
-    """Run (key, seconds allowed, work) in forks, some at a time, and report (key, exit status or None if endless).
-
-    Seconds are the processor's; who does nothing for ten times as long is endless, too.
-    """
-    running: dict[int, tuple[Any, float]] = {}
-    waiting, done = iter(works), False
-    try:
-        while running or not done:
-            while not done and len(running) < jobs:
-                key, limit, work = next(waiting, (None, 0.0, None))
-                if work is None:
-                    done = True
-                    break
-                running[fork(work, limit)] = (key, time.monotonic() + 10 * limit)
-            for child, (key, end) in list(running.items()):
-                found, status = os.waitpid(child, os.WNOHANG)
-                if found or time.monotonic() > end:
-                    with contextlib.suppress(ProcessLookupError):
-                        os.killpg(child, signal.SIGKILL)  # and what a test may have started
-                    if not found:
-                        os.waitpid(child, 0)
-                    del running[child]
-                    code = os.waitstatus_to_exitcode(status) if found else -signal.SIGXCPU
-                    report(key, None if code in (-signal.SIGXCPU, -signal.SIGKILL) else code)
-            time.sleep(0.005)
-    finally:
-        for child in running:
-            os.killpg(child, signal.SIGKILL)
 
 
 def sampled(all_mutants: list[Mutant], number: int, seed: int) -> list[Mutant]:

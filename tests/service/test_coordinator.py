@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -70,7 +71,8 @@ def test_a_report_is_held_until_all_have_reported_and_then_acknowledged(store: S
         assert 0.0 < one.report(0, True)[1]["lease"] < 5.0, "what is left of it"
         status, conflict = one.report(0, False)
         assert (status, conflict["error"]) == (409, "conflict")
-    assert open_store(str(tmp_path / "run.db")).closed(0).participants == 1
+    with closing(open_store(str(tmp_path / "run.db"))) as kept:
+        assert kept.closed(0).participants == 1
 
 
 def test_the_same_bit_again_is_confirmed_and_another_is_a_conflict(store: Store, tmp_path: Path) -> None:
@@ -91,7 +93,8 @@ def test_the_same_bit_again_is_confirmed_and_another_is_a_conflict(store: Store,
         again.join()
     assert answers["first"][1]["outcome"] == "accepted"
     assert answers["again"][1]["outcome"] == "confirmed"
-    assert open_store(str(tmp_path / "run.db")).closed(0).participants == 2
+    with closing(open_store(str(tmp_path / "run.db"))) as kept:
+        assert kept.closed(0).participants == 2
 
 
 def wait_until(condition, seconds: float = 10.0) -> None:
@@ -161,8 +164,8 @@ def test_a_restart_goes_on_with_the_open_round(tmp_path: Path) -> None:
         assert (late["counted"], late["lease"]) == (True, 0.0), "nobody knows how long ago: no lease"
         answers = at_once(lambda: one.report(1, True), lambda: two.report(1, False))
         assert [answer["counted"] for _, answer in answers] == [True, True]
-    books = list(open_store(str(path)).history())
-    assert [closed.participants for closed in books] == [2, 1]
+    with closing(open_store(str(path))) as kept:
+        assert [closed.participants for closed in kept.history()] == [2, 1]
 
 
 def test_two_coordinators_cannot_have_one_sqlite_store(tmp_path: Path) -> None:
@@ -197,9 +200,9 @@ def test_an_operator_elsewhere_changes_the_store_and_the_coordinator_sees_it(sto
     codes = codes_for(store, 2)
     with running(store) as coordinator:
         devices = [Device(coordinator.url, code) for code in codes]
-        elsewhere = open_store(str(tmp_path / "run.db"))
-        elsewhere.change("elsewhere", capacity=1.0)
-        elsewhere.withdraw(1, "elsewhere", "revoked")
+        with closing(open_store(str(tmp_path / "run.db"))) as elsewhere:
+            elsewhere.change("elsewhere", capacity=1.0)
+            elsewhere.withdraw(1, "elsewhere", "revoked")
         wait_until(lambda: coordinator.coordinator.control.capacity == 1.0)
         wait_until(lambda: len(coordinator.coordinator.roll.slots) == 1)
         assert devices[1].report(0, True)[0] == 401
@@ -233,7 +236,8 @@ def test_the_books_become_a_trajectory(store: Store, tmp_path: Path) -> None:
         one, two = (Device(coordinator.url, code) for code in codes)
         for number in range(4):
             at_once(lambda n=number: one.report(n, True), lambda n=number: two.report(n, n % 2 == 0))
-    run = export(open_store(str(tmp_path / "run.db")))
+    with closing(open_store(str(tmp_path / "run.db"))) as kept:
+        run = export(kept)
     assert run.participants.tolist() == [2, 1, 2, 1]
     assert run.state is not None
     assert run.state.participations.tolist() == [9.0, 7.0]
@@ -245,5 +249,8 @@ def test_the_books_become_a_trajectory(store: Store, tmp_path: Path) -> None:
 
 
 def test_a_store_without_a_run_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(StoreProblem, match="no run yet"):
-        Coordinator(open_store(str(tmp_path / "empty.db"), create=True))
+    with (
+        closing(open_store(str(tmp_path / "empty.db"), create=True)) as empty,
+        pytest.raises(StoreProblem, match="no run yet"),
+    ):
+        Coordinator(empty)

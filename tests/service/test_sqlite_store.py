@@ -301,7 +301,9 @@ def test_a_process_of_the_operator_and_the_coordinator_take_turns(path):
 
 
 def test_a_copy_from_another_version_goes_through_the_same_way(path, tmp_path, monkeypatch):
-    begun(path, 2).backup(tmp_path / "copy.db")
+    kept = begun(path, 2)
+    kept.backup(tmp_path / "copy.db")
+    kept.close()
     from turnout.service.stores import schema, store
 
     monkeypatch.setattr(store, "SCHEMA", store.SCHEMA + 1)

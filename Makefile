@@ -9,7 +9,7 @@ JOBS ?= auto
 .PHONY: help setup paper test test-deployment test-release coverage mutants check bench docs format lock paper-map clean
 
 help: ## Print this help
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F'\t' '{ printf "  make %-10s %s\n", $$1, $$2 }'
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F'\t' '{ printf "  make %-16s %s\n", $$1, $$2 }'
 
 setup: $(READY) ## Make the environment (.venv) from the pinned versions
 
@@ -23,7 +23,7 @@ $(READY): requirements/dev.lock pyproject.toml
 paper: $(READY) ## Reproduce the paper: figures, results.json and report.html in results/paper
 	$(BIN)/turnout paper --output results/paper
 
-test: $(READY) ## Run all tests
+test: $(READY) ## Run the tests (the long ones: test-deployment, test-release)
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 
 test-deployment: $(READY) ## Run the tests that take long: real SuperLinks, Ray, fleets and faults, large runs, the benchmark

@@ -1,6 +1,6 @@
 """The contenders take turns: rates, ratios within a turn, growth, and bytes against bandwidth.
 
-These machines are noisy, so what counts is a ratio of two contenders in the same turn (the median over turns). Each
+Machines are noisy, so what counts is a ratio of two contenders in the same turn (the median over turns). Each
 lives in a process of its own, as it would for its user, so that none gains or suffers from another's memory.
 """
 

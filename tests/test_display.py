@@ -159,7 +159,9 @@ def test_one_short_line_that_lists_no_array(make, said):
 
 def test_mechanisms_in_words():
     assert in_words(Clamp(1.0).settings()) == "clamp, epsilon 1 per report, center 0.5"
-    assert in_words(Memoized(4.0, 10.0).settings()) == "memoized, total epsilon 4, price 10"
+    assert in_words(Memoized(4.0, 10.0).settings()) == "memoized, total epsilon 4, price 10, 3 levels"
+    assert in_words(PaperCoin(np.ones(7)).settings()) == "paper-coin, beta of 7 clients"
+    assert in_words({"kind": "integral", "gain": 0.0123456, "note": "mine"}) == "integral, gain 0.01235, note mine"
     assert in_words({"kind": "of my own", "epsilon": 2}) == "of my own, epsilon 2 per report"
     assert set(MECHANISMS) == {in_words({"kind": kind}) for kind in MECHANISMS}
 

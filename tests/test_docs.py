@@ -2,14 +2,19 @@
 
 import math
 import re
+from dataclasses import MISSING, fields
 from pathlib import Path
 
 import pytest
 
 from page_blocks import FENCE, WIDTH, Page
+from turnout.algorithm.mechanisms import MECHANISMS
 from turnout.algorithm.thresholds import widest_box
 from turnout.privacy.accounting import total_epsilon
 from turnout.privacy.sum_only import total_epsilon_sum_only
+from turnout.service.rules import rules_from_settings
+from turnout.settings import Table
+from turnout.simulation.run_settings import run_from_settings
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -74,3 +79,24 @@ def test_the_table_of_totals():
         box, rounds = widest_box(float(per_report)), int(rounds.replace(",", ""))
         assert upwards(total_epsilon(*box, rounds, 1e-6).epsilon, 1) == every
         assert upwards(total_epsilon_sum_only(*box, rounds, 1e-6, honest=1199).epsilon, 2) == only_sum
+
+
+def test_the_settings_page_has_every_key_that_is_read(monkeypatch):
+    asked, take = set(), Table.take
+
+    def noted(self, key, *rest, **more):
+        asked.add(key)
+        return take(self, key, *rest, **more)
+
+    monkeypatch.setattr(Table, "take", noted)
+    usual = {"rounds": 1, "capacity": 600, "start": {"average": 0.5}, "controller": {"gain": 0.1, "initial": 1.0}}
+    for kind, mechanism in MECHANISMS.items():
+        needed = {
+            field.name: 0.5 if field.name == "cap" else 1.0 for field in fields(mechanism) if field.default is MISSING
+        }
+        run_from_settings(Table(usual | {"mechanism": {"kind": kind} | needed}))
+    rules_from_settings(Table({"safety": {"missing": "last"}}))
+    page = (DOCS / "settings.md").read_text()
+    assert len(asked) > 30
+    named = {*re.findall(r"`(\w+)`", page), *re.findall(r"(\w+) =", page), *re.findall(r"`\[(\w+)\]`", page)}
+    assert asked <= named, asked - named

@@ -14,6 +14,10 @@ import turnout
 
 ROOT = Path(__file__).parents[1]
 SOURCES = sorted((ROOT / "src").rglob("*.py"))
+FOLDERS = ("src", "tests", "benchmarks", "tools", "examples", "docs")
+ALL_SOURCES = [
+    path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*.py")) if "_build" not in path.parts
+]
 MODULES = [
     module.name for module in pkgutil.walk_packages(turnout.__path__, "turnout.") if module.name != "turnout.__main__"
 ]
@@ -52,7 +56,7 @@ def test_every_name_of_the_root_and_of_the_reference_has_an_example(name):
     assert ">>>" in inspect.getdoc(getattr(importlib.import_module(module), public))
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.relative_to(ROOT).as_posix())
+@pytest.mark.parametrize("path", ALL_SOURCES, ids=lambda path: path.relative_to(ROOT).as_posix())
 def test_files_and_functions_are_small(path):
     text = path.read_text()
     assert text.count("\n") <= 400
@@ -81,7 +85,7 @@ LINES = 10
 def test_no_block_of_ten_lines_is_written_twice():
     """The same lines to the letter, indentation aside; imports, and lines without a word, do not count."""
     seen, twice = {}, []
-    for path in [*SOURCES, *sorted((ROOT / "tests").rglob("*.py")), *sorted((ROOT / "benchmarks").rglob("*.py"))]:
+    for path in ALL_SOURCES:
         lines = [(number, line.strip()) for number, line in enumerate(path.read_text().splitlines(), 1)]
         lines = [(number, line) for number, line in lines if re.search(r"\w", line) and not IMPORT.match(line)]
         for first in range(len(lines) - LINES + 1):

@@ -10,6 +10,9 @@ from typing import Any
 
 from turnout.errors import FileProblem
 
+RUN_KEYS = ("rounds", "seed", "engine", "mechanism", "controller", "start", "schedule", "averaging", "keep")
+"""The settings of a run beside its population and capacity, for those who read only these of its file."""
+
 _REQUIRED = object()
 
 

@@ -1,11 +1,14 @@
 """The best channel is what a linear programme says it is, and always a legal one."""
 
+import sys
+
 import numpy as np
 import pytest
 
 from turnout import PolynomialCosts
 from turnout.algorithm.channel import Channel, _tidy, best_channel
 from turnout.algorithm.mechanisms import LearnedMemoized
+from turnout.errors import MissingExtra
 
 LEVELS = np.linspace(0.1, 1.0, 10)
 SCALES = np.array([0.5, 1.0, 2.0, 6.0])
@@ -113,3 +116,38 @@ def test_a_channel_fills_up_the_best_level_first():
     channel = Channel(np.log(3.0), np.array([0.1, 0.5, 0.9]), np.array([0.2, 0.1, 0.2]), price=1.0)
     burden = np.array([[0.0, 1.0, 2.0], [2.0, 0.0, 1.0], [1.0, 1.0, 1.0]])
     np.testing.assert_allclose(channel.chances(burden), [[0.6, 0.2, 0.2], [0.2, 0.3, 0.5], [0.6, 0.2, 0.2]])
+
+
+def test_levels_count_as_unused_by_their_part_of_all():
+    """However small all of them are."""
+    small = _tidy(9.0, np.array([0.2, 0.4, 0.6]), np.array([1e-4, 1e-12, 1e-4]), 2.0, np.ones(3))
+    assert small.levels.tolist() == [0.2, 0.4, 0.6]
+    assert len(_tidy(9.0, small.levels, np.array([1e-4, 1e-14, 1e-4]), 2.0, np.ones(3)).levels) == 2
+
+
+@pytest.mark.parametrize("epsilon", [0.5, 2.0])
+def test_two_opposites_get_randomized_response(epsilon):
+    """Half the types want the one level, half the other: the truth comes with e^epsilon / (1 + e^epsilon)."""
+    channel = best_channel(np.eye(2), np.full(2, 0.5), np.ones(2), epsilon, np.array([0.0, 1.0]), 0.5)
+    np.testing.assert_allclose(channel.least, 1.0 / (1.0 + np.exp(epsilon)), rtol=1e-6)
+    assert channel.levels.tolist() == [0.0, 1.0]
+
+
+def test_costs_of_any_size_have_a_channel():
+    """In the solver they are all brought to one size; and where nothing costs anything, nothing has a price."""
+    free = best_channel(np.zeros((4, 10)), SHARE, np.ones(4), 1.0, LEVELS, 0.45)
+    assert free.price == pytest.approx(0.0, abs=1e-9)
+    assert np.abs(free.worth).max() == pytest.approx(0.0, abs=1e-9)
+    values = np.outer(SCALES, np.append(0.0, LEVELS) ** 2)
+    plain = best_channel(values, SHARE, np.ones(4), 2.0, np.append(0.0, LEVELS), 0.45)
+    for size in (1e-9, 1e9):
+        sized = best_channel(size * values, SHARE, np.ones(4), 2.0, np.append(0.0, LEVELS), 0.45)
+        assert sized.price == pytest.approx(size * plain.price, rel=1e-4)
+        np.testing.assert_allclose(sized.least, plain.least, atol=1e-5)
+
+
+@pytest.mark.parametrize("library", ["scipy", "scipy.optimize"])
+def test_a_missing_solver_is_named(library, monkeypatch):
+    monkeypatch.setitem(sys.modules, library, None)
+    with pytest.raises(MissingExtra, match="scipy"):
+        best_channel(np.outer(SCALES, LEVELS**2), SHARE, np.ones(4), 1.0, LEVELS, 0.45)

@@ -17,10 +17,9 @@ from turnout import (
     paper_population,
     simulate,
 )
-from turnout.algorithm.channel import Channel
 from turnout.algorithm.coins import ENROLMENT
 from turnout.algorithm.enrolment import released
-from turnout.algorithm.learning import RATIOS, REDESIGN_AFTER, Learner, _balancing, _burden, levels_around
+from turnout.algorithm.learning import Learner, levels_around
 from turnout.algorithm.mechanisms import LearnedMemoized, Memoized, mechanism_from_settings
 from turnout.algorithm.mechanisms.learned_memoized import groups
 from turnout.client.durable import DurableClient
@@ -213,6 +212,8 @@ def test_a_durable_client_refuses_it_and_spends_nothing(tmp_path):
         ({"epsilon": 0.0}, "above 0 and at most 30"),
         ({"start": 0.0}, "start must be above 0"),
         ({"start": math.nan}, "start must be above 0"),
+        ({"start": math.inf}, "start must be above 0"),
+        ({"start": -1.0}, "start must be above 0"),
         ({"least": (0.1, 0.1)}, "given with levels only"),
         ({"levels": (0.5,)}, "2 to 64 different averages"),
         ({"levels": (0.2, 0.8), "least": (0.9, 0.9)}, "a sum between"),
@@ -263,64 +264,22 @@ def test_a_learned_channel_too(epsilon, most):
     assert mean_gap(problem, LearnedMemoized(epsilon, 3.0 * best.price), 3) <= most * mean_gap(problem, best, 3)
 
 
-def spread(channel, total):
-    """So many released levels, as if all were equally frequent."""
-    return np.full(len(channel.levels), total / len(channel.levels))
+@pytest.mark.parametrize(
+    ("clients", "sizes"),
+    [(2, [2]), (8, [8]), (9, [6, 3]), (14, [6, 8]), (40, [6, 6, 6, 6, 7, 9]), (100, [6] * 4 + [7, 9, 12, 15, 20, 13])],
+)
+def test_six_begin_and_then_a_group_is_three_tenths_of_those_before(clients, sizes):
+    """Whoever is left, if fewer than one and a half groups, joins together."""
+    assert [len(group) for group in groups(clients)] == sizes
 
 
-@pytest.mark.parametrize("mark", [50, 150, 400, 1200])
-def test_the_channel_is_designed_anew_when_so_many_have_released(mark):
-    """Just then: a design is a linear programme, and one release before it the channel is the old one."""
-    assert mark in REDESIGN_AFTER
-    learner = Learner(4.0, 0.5, 10.0)
-    learner.see(learner.channel, spread(learner.channel, mark - 1.5))
-    before = learner.channel
-    learner.see(before, spread(before, 1.0))
-    np.testing.assert_array_equal(learner.channel.levels, before.levels)
-    np.testing.assert_array_equal(learner.channel.least, before.least)
-    learner.see(learner.channel, spread(before, 0.5))
-    assert not np.array_equal(learner.channel.least, before.least)
+def test_the_order_of_joining_has_nothing_to_do_with_the_clients_own():
+    """Every group has clients from everywhere: so a population that is sorted teaches no falsehood."""
+    for group in groups(3000):
+        assert abs(group.mean() / 3000 - 0.5) < 0.25
+        assert len(group) < 30 or np.all(np.bincount(group // 1000, minlength=3) > len(group) / 5)
 
 
-THREE = Channel(4.0, np.array([0.2, 0.5, 0.9]), np.array([0.01, 0.01, 0.01]), price=2.0)
-
-
-@pytest.mark.parametrize("share", [0.4, 0.5, 0.6])
-def test_the_balancing_price_brings_the_share(share):
-    types = np.geomspace(0.05, 1.0, 60)
-    shares = np.full(60, 1.0 / 60)
-    price = _balancing(THREE, types, shares, share)
-    at = Channel(4.0, THREE.levels, THREE.least, price)
-    assert shares @ at.chances(_burden(types, at)) @ at.levels == pytest.approx(share, abs=0.02)  # one type's step
-    assert 2.0 / 3.0 < price < 6.0
-
-
-def test_a_price_moves_at_most_threefold_and_stays_where_nothing_answers():
-    shares = np.full(60, 1.0 / 60)
-    assert _balancing(THREE, np.geomspace(1e-3, 0.2, 60), shares, 0.8) == pytest.approx(6.0)  # too dear: raise it
-    assert _balancing(THREE, np.geomspace(0.3, 10.0, 60), shares, 0.25) == pytest.approx(2.0 / 3.0)
-    for far in (1e-6, 1e6):  # everyone releases one level, whatever the price
-        assert _balancing(THREE, np.full(60, far), shares, 0.5) == 2.0
-
-
-def test_the_estimate_explains_what_was_released():
-    """Levels released by a known population, as often as expected: the estimate gives the same frequencies."""
-    learner = Learner(6.0, 0.5, 10.0)
-    channel, types = learner.channel, RATIOS * 0.5 / 10.0
-    truth = np.exp(-2.0 * np.log(RATIOS / 1.5) ** 2)
-    truth /= truth.sum()
-    frequencies = truth @ channel.chances(_burden(types, channel))
-    learner.see(channel, 1e5 * frequencies)
-    estimate = learner._estimate(types, 10.0)
-    assert estimate.sum() == pytest.approx(1.0)
-    np.testing.assert_allclose(estimate @ channel.chances(_burden(types, channel)), frequencies, atol=0.004)
-    assert np.abs(np.cumsum(estimate - truth)).max() < 0.12
-
-
-def test_levels_to_choose_from():
-    for share, least, most in ((0.2, 0.04, 1.0), (0.9, 0.04, 1.0), (0.19, 0.019, 1.0), (0.05, 0.005, 0.5)):
-        levels = levels_around(share)
-        assert len(levels) == 25
-        assert (levels[0], levels[-1]) == (pytest.approx(least), pytest.approx(most))
-        assert np.all(np.diff(levels) > 0)
-    assert levels_around(0.05)[12] == pytest.approx(0.05)
+def test_nothing_but_the_total_must_be_given():
+    assert LearnedMemoized(4.0) == LearnedMemoized(4.0, start=1.0, levels=(), least=())
+    assert LearnedMemoized(4.0, start=0.25).start == 0.25

@@ -7,17 +7,21 @@ import numpy as np
 import pytest
 
 from turnout import PolynomialCosts
+from turnout.algorithm.client import Averaging, ClientState, client_step
 from turnout.algorithm.mechanism import Mechanism, Public
 from turnout.algorithm.mechanisms import (
+    MECHANISMS,
     CappedCoin,
     Clamp,
     Classical,
     LearnedMemoized,
+    Memoized,
     PaperCoin,
     TrackingClamp,
     in_words,
     mechanism_from_settings,
 )
+from turnout.algorithm.mechanisms.memoized import surrogate
 from turnout.algorithm.mechanisms.paper_coin import coin_probability
 from turnout.algorithm.thresholds import WORDS
 from turnout.settings import Table
@@ -41,8 +45,8 @@ def test_a_mechanism_must_say_how_it_answers():
     assert Mechanism().parameters() == ()
     assert not Mechanism.needs_public_average
     assert not Mechanism.needs_population
-    assert TrackingClamp.needs_public_average
-    assert LearnedMemoized.needs_population
+    assert TrackingClamp(1.0).needs_public_average
+    assert LearnedMemoized(1.0).needs_population
     assert Clamp(1.0).enrol(None, np.zeros(3)) is None
 
 
@@ -120,3 +124,77 @@ def test_a_beta_is_a_number_or_an_array():
     assert isinstance(PaperCoin([1.5, 2.0]).beta, np.ndarray)
     found = PaperCoin([1.5, 2.0]).probability([0.0, 0.0], Public())
     np.testing.assert_allclose(found, [0.75 * math.exp(-1.5), math.exp(-2.0)])
+
+
+def test_a_client_brings_one_unit_unless_told_otherwise():
+    costs, coins, one = PolynomialCosts([[2.0], [9.0], [30.0]], (2,)), np.array([0.3, 0.6, 0.9]), np.ones(3)
+    memoized = Memoized(4.0, 20.0, (0.2, 0.5, 0.9))
+    assert memoized.words_by_level(costs).tolist() == memoized.words_by_level(costs, one).tolist()
+    assert memoized.words_by_level(costs).tolist() != memoized.words_by_level(costs, 2 * one).tolist()
+    assert memoized.release(costs, coins).tolist() == memoized.release(costs, coins, one).tolist()
+    for mechanism in (memoized, LearnedMemoized(4.0, 20.0, (0.2, 0.9), (0.1, 0.1))):
+        plain = mechanism.enrol(costs, coins, share=0.5).coefficients
+        np.testing.assert_array_equal(plain, mechanism.enrol(costs, coins, one, share=0.5).coefficients)
+    np.testing.assert_array_equal(surrogate(coins, 3.0).coefficients, surrogate(coins, 3.0, one).coefficients)
+    state = ClientState(one, 4.0)
+    plain, weighed = (
+        client_step(costs, Classical(), state, 1.0, coins, averaging=Averaging(1, "probability"), **options)[0]
+        for options in ({}, {"weights": one})
+    )
+    np.testing.assert_array_equal(plain.participations, weighed.participations)
+
+
+def test_who_has_a_release_of_its_own_says_so():
+    class Plain(Clamp):
+        pass
+
+    class Releasing(Clamp):
+        def enrol(self, costs, uniform, weights=1, share=None):
+            return costs
+
+    class Inheriting(Releasing):
+        pass
+
+    released = [each.releases_once for each in (Mechanism, Plain, Releasing, Inheriting, Memoized, LearnedMemoized)]
+    assert released == [False, False, True, True, True, True]
+    assert not any(MECHANISMS[kind].releases_once for kind in ("classical", "paper-coin", "clamp", "tracking-clamp"))
+
+
+def test_in_words_a_list_is_told_by_its_length():
+    memoized = Memoized(4.0, 10.0, (0.2, 0.5, 0.9))
+    assert in_words(memoized.settings()) == "memoized, total epsilon 4, price 10, 3 levels"
+    assert in_words(PaperCoin(BETAS).settings()) == "paper-coin, beta of 4 clients"
+    assert in_words({"kind": "integral", "gain": 0.00751239, "by": "bit"}) == "integral, gain 0.007512, by bit"
+
+
+@pytest.mark.parametrize("cap", [0.07, 0.1, 0.11, 0.13])
+def test_a_capped_coins_box_is_rounded_outwards(cap):
+    """In floats: to an eighth of a word, which they are finer by below one half."""
+    low, high = (Fraction(end) * WORDS for end in CappedCoin(30.0, cap).box(Public()))
+    coin = Fraction(float(coin_probability(30.0)))
+    exact = (coin + (1 - coin) * Fraction(cap)) * WORDS
+    assert exact - Fraction(1, 8) <= high < exact + 1 + Fraction(1, 8)
+    assert coin * WORDS - 1 < low <= coin * WORDS
+
+
+def test_a_capped_coin_may_be_rare_and_its_cap_next_to_one():
+    assert CappedCoin(0.5, 0.5).beta == 0.5
+    assert CappedCoin(1.0, 1.0 - 2.0**-53).box(Public())[1] == 1.0 - 2.0**-53  # the last word but one says yes
+    found = CappedCoin(1.0, 0.5).probability([0.0, 0.25, 0.5, 0.9], Public())
+    coin = 0.5 / math.e
+    np.testing.assert_allclose(found, [coin, coin + (1 - coin) / 4, coin + (1 - coin) / 2, coin + (1 - coin) / 2])
+
+
+@pytest.mark.parametrize("beta", [0.5, np.array([2.0, 0.5])])
+def test_a_coin_that_gets_smaller_again_is_warned_of_where_it_is_made(beta):
+    with pytest.warns(UserWarning, match=r"0\.5 brings 0\.152, 1 brings 0\.184") as warned:
+        PaperCoin(beta)
+    assert warned[0].filename == __file__
+
+
+def test_a_tracking_box_gives_up_a_margin_of_its_epsilon():
+    """5e-10 of e^epsilon, for the rounding of floats and coins."""
+    for epsilon in (0.1, 1.0, 8.0):
+        factor, floor = TrackingClamp(epsilon, 0.01).parameters()
+        assert factor / math.exp(epsilon) - 1.0 == pytest.approx(-5e-10, rel=1e-5)
+        assert floor == 0.01

@@ -325,3 +325,45 @@ def test_more_clients_than_are_looked_at_together(monkeypatch):
     monkeypatch.setattr(memoized, "_CHUNK", 7)
     for expected, w in zip(together, (1, weights), strict=True):
         np.testing.assert_array_equal(mechanism.release(costs, uniform, w), expected)
+
+
+@pytest.mark.parametrize("epsilon", [0.05, 1.0, 6.0])
+def test_the_words_are_the_whole_numbers_next_to_the_chances(epsilon):
+    """least rounded up, e^epsilon times that rounded down, and never more than there are."""
+    mechanism = random_channel(epsilon, np.random.default_rng(3))
+    least, most = (words.tolist() for words in mechanism.words())
+    assert least == [math.ceil(Fraction(chance) * WORDS) for chance in mechanism.least]
+    assert most == [min(WORDS, math.floor(bound(epsilon) * words)) for words in least]
+    assert Memoized(3.0, 1.0, (0.2, 0.8), (0.9, 0.05)).words()[1][0] == WORDS
+
+
+def test_chances_may_sum_to_all_or_to_just_enough():
+    assert Memoized(1.0, 10.0, (0.2, 0.8), (0.5, 0.5)).least == (0.5, 0.5)  # no choice at all
+    factor, half = bound(1.0), 2**52
+    enough = next(
+        (first, second)
+        for first in range(math.ceil(half / factor), WORDS)
+        for second in range(math.ceil((WORDS - math.floor(factor * first)) / factor), WORDS)[:2]
+        if math.floor(factor * first) + math.floor(factor * second) == WORDS
+    )
+    mechanism = Memoized(1.0, 10.0, (0.2, 0.8), tuple(words / WORDS for words in enough))
+    rows = mechanism.words_by_level(PolynomialCosts([[0.1], [99.0]], (2,)))
+    assert rows.tolist() == [mechanism.words()[1].tolist()] * 2  # both levels at their most
+    fewer = tuple((words - 1) / WORDS for words in enough)
+    with pytest.raises(ValueError, match="a sum between e"):
+        Memoized(1.0, 10.0, (0.2, 0.8), fewer)
+
+
+def test_a_chance_of_one_is_one_but_leaves_nothing_for_others():
+    with pytest.raises(ValueError, match="least must be a sum between e"):
+        Memoized(1.0, 10.0, (0.2, 0.8), (1.0, 0.4))
+
+
+def test_a_quarter_of_a_surrogates_slope_at_its_level_is_stiff():
+    """From a sixth power, the rest from a square: a little beyond its level it costs much more."""
+    costs = surrogate(np.array([0.5]), 8.0)
+    assert costs.powers == (2, 6)
+    square, sixth = costs.coefficients[0]
+    assert (2 * square * 0.5, 6 * sixth * 0.5**5) == (pytest.approx(6.0), pytest.approx(2.0))
+    always = surrogate(np.array([1.0]), 8.0)
+    assert always.slope(np.ones(1))[0] == pytest.approx(0.85 * 8.0)

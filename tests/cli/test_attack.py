@@ -43,7 +43,7 @@ def test_a_fresh_run_and_its_table(app):
 
 def test_epsilon_never_stands_alone(app):
     assert (
-        "clamp, epsilon per report 1.0, center 0.5, for 60 reports"
+        "clamp, epsilon 1 per report, center 0.5, for 60 reports"
         in json.loads(call(app, *SMALL, "--epsilon", 1, "--budget", 60, "--json").output)["median_relative_error"]
     )
     memoized = call(app, *SMALL, "--mechanism", "memoized", "--epsilon", 4, "--set", "mechanism.price=10", "--json")

@@ -99,7 +99,7 @@ def test_ctrl_c_ends_it_with_the_summary(tmp_path):
         (["--codes", "codes", "--rounds", "0"], "--rounds must be 1 or more"),
         (["--codes", "codes", "--devices", "9"], "codes must be at least one for each of 9 devices"),
         (["--codes", "codes", "--population", "clients.csv", "--devices", "4"], "at most the population's 2"),
-        (["--codes", "codes", "--ca", "codes"], "cannot be read as certificates"),
+        (["--codes", "codes", "--ca", "codes"], "not a readable PEM file"),
         (["--codes", "codes"], "cannot be reached"),
     ],
 )

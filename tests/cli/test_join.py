@@ -1,7 +1,6 @@
 """`turnout join` as a user meets it, against a coordinator in this process."""
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -23,7 +22,8 @@ cli.main()
 
 
 def command(*arguments):
-    return [sys.executable, "-c", JOIN, "join", *map(str, arguments)]
+    """As the installed program: the current folder is not on its path by itself."""
+    return [sys.executable, "-P", "-c", JOIN, "join", *map(str, arguments)]
 
 
 def turnout(*arguments, **options):
@@ -87,11 +87,10 @@ def test_the_hard_stop_is_a_success_and_says_what_was_given_away(tmp_path, coord
 def test_costs_from_a_file_and_from_a_function(tmp_path, url):
     (tmp_path / "cost.toml").write_text("coefficients = [1.0, 2.0]\npowers = [2, 4]\n")
     (tmp_path / "mine.py").write_text("def cost():\n    return 3.0\n")
-    environment = os.environ | {"PYTHONPATH": str(tmp_path)}
     home = tmp_path / "device"
     first = turnout(url, "--cost-file", tmp_path / "cost.toml", "--folder", home, "--code", "GOOD-CODE", "--rounds", 1)
     assert first.returncode == 0, first.stderr
-    second = turnout(url, "--cost-function", "mine:cost", "--folder", home, "--rounds", 1, env=environment)
+    second = turnout(url, "--cost-function", "mine:cost", "--folder", home, "--rounds", 1, cwd=tmp_path)
     assert second.returncode == 0, second.stderr
 
 
@@ -101,7 +100,10 @@ def test_costs_from_a_file_and_from_a_function(tmp_path, url):
         ([], "cost must be one of --cost, --cost-file, --cost-function, got none", 2),
         (["--cost", 3, "--cost-file", "a.toml"], "got --cost, --cost-file", 2),
         (["--cost", -3], "strictly convex", 2),
-        (["--cost-function", "no.such:thing"], "--cost-function must be package.module:function", 2),
+        (["--cost", 0], "strictly convex", 2),
+        (["--cost", 0, "--cost-file", "a.toml"], "got --cost, --cost-file", 2),
+        (["--cost-function", "no.such:thing"], "--cost-function must be in a module that can be imported", 2),
+        (["--cost-function", "mine"], "--cost-function must be of the form package.module:function", 2),
         (["--cost", 3], "code must be the one-time code", 2),
         (["--cost", 3, "--code", "WRONG-CODE"], "no such code", 3),
         (["--cost", 3, "--on-stop", "/no/such"], "no such program for --on-stop", 2),

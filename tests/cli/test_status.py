@@ -9,8 +9,9 @@ import typer
 from typer.testing import CliRunner
 
 from service.fake_operated import PASSWORD, FakeOperated, served
-from turnout.cli.status import Unreachable, status
+from turnout.cli.status import status
 from turnout.errors import FileProblem
+from turnout.service.address import Unreachable
 
 app = typer.Typer()
 app.command()(status)
@@ -65,7 +66,7 @@ def test_before_the_first_round(password_file):
 def refused(url, password_file, *options):
     """The message; `turnout` prints it in a line and exits with 2."""
     done = run(url, password_file, *options)
-    assert isinstance(done.exception, (Unreachable, FileProblem)), done.exception
+    assert isinstance(done.exception, (Unreachable, FileProblem, ValueError)), done.exception
     return str(done.exception)
 
 
@@ -73,8 +74,10 @@ def test_no_answer_or_a_wrong_password(password_file, tmp_path):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         assert "is `turnout serve` running" in refused(f"http://127.0.0.1:{taken.getsockname()[1]}", password_file)
-    assert "begins with http" in refused("ftp://127.0.0.1", password_file)
-    assert "no certificates" in refused("https://127.0.0.1", password_file, "--ca", str(tmp_path / "none.pem"))
+    assert "URL must be http:// or https://" in refused("ftp://127.0.0.1", password_file)
+    authority = ("--ca", str(tmp_path / "none.pem"))
+    assert "not a readable PEM file" in refused("https://127.0.0.1", password_file, *authority)
+    assert "ca must be left out for http" in refused("http://127.0.0.1", password_file, *authority)
     with served(FakeOperated()) as server:
         assert "no answer" in refused(server.url.replace("http:", "https:"), password_file)
         assert "check the address" in refused(server.url + "/nothing", password_file)

@@ -86,7 +86,9 @@ def test_the_papers_coin():
     assert coin_probability(0.1) < coin_probability(3.5) < coin_probability(1.0)
 
 
-@pytest.mark.parametrize(("beta", "says"), [(0, "0.0"), (-1, "-1"), (np.nan, "nan"), ([1.0, 0.0], "0.0 for client 1")])
+@pytest.mark.parametrize(
+    ("beta", "says"), [(0, "0.0"), (-1, "-1"), (np.nan, "nan"), (np.inf, "inf"), ([1.0, 0.0], "0.0 for client 1")]
+)
 def test_bad_beta(beta, says):
     with pytest.raises(ValueError, match="beta must be above 0") as refusal:
         PaperCoin(np.array(beta) if isinstance(beta, list) else beta)

@@ -16,7 +16,7 @@ from turnout.algorithm.mechanisms.memoized import Memoized
 from turnout.errors import TurnoutError
 from turnout.flower import InProcessGrid, SelfSelection, self_selection_mod
 from turnout.flower.client_mod import owner_limit
-from turnout.flower.cost_sources import Device, cost_of, import_cost, read_cost
+from turnout.flower.cost_sources import Device, cost_of, read_cost
 from turnout.privacy.ledger import Limit
 
 FEW, ENOUGH = 4, 2.0
@@ -169,6 +169,8 @@ class TestStudy:
         draws = {json.loads(grid.context(node).state["turnout"]["history"])["draw"] for node in range(20)}
         assert len(draws) == 20
         assert set(column(result, "epsilon-total-against-server")) == {1.0}
+        assert set(column(result, "epsilon-lifetime-against-server")) == {1.0}
+        assert "turnout-epsilon-per-report-against-server" not in result.train_metrics_clientapp[1]
 
 
 class TestConsent:
@@ -186,6 +188,8 @@ class TestConsent:
             TurnoutError, match="epsilon 2 per report against the server, above what this client allows"
         ):
             run(mechanism=Clamp(2.0))
+        with pytest.raises(TurnoutError, match=r"\(refused: Memoized.* has epsilon 6 per lifetime against the server"):
+            run(mechanism=Memoized(epsilon=6.0, price=5.0))
 
     def test_a_client_may_insist_on_a_mechanism(self):
         with pytest.raises(TurnoutError, match="insists on"):
@@ -261,6 +265,8 @@ class TestCosts:
         assert cost_of(None, device(**{"turnout-cost-file": str(tmp_path / "cost.toml")})).slope(at) == [2.0]
         assert cost_of(None, device(**{"turnout-cost-file": str(tmp_path / "cost.json")})).slope(at) == [3.0]
         assert cost_of(None, device(**{"turnout-cost-function": "flower.costs_for_tests:battery"})).slope(at) == [7.0]
+        with pytest.raises(ValueError, match="turnout-cost-function must be the name of something in"):
+            cost_of(None, device(**{"turnout-cost-function": "flower.costs_for_tests:nothing"}))
         for settings in ({}, {"turnout-cost": 1.0, "turnout-cost-file": "a.toml"}):
             with pytest.raises(ValueError, match="node-config must be with one of"):
                 cost_of(None, device(**settings))
@@ -271,13 +277,11 @@ class TestCosts:
             read_cost(tmp_path / "cost.toml")
         with pytest.raises(TurnoutError, match="not a readable JSON file"):
             read_cost(tmp_path / "none.json")
-        with pytest.raises(ValueError, match="turnout-cost-function must be"):
-            import_cost("flower.costs_for_tests:nothing")
 
     @pytest.mark.parametrize("bad", [-1.0, 0.0, float("nan"), PolynomialCosts([[1.0], [2.0]], powers=(2,)), "3", None])
     def test_a_cost_that_is_not_convex_is_refused_and_stays_private(self, bad):
         app = make_app(cost=lambda device: bad)
-        with pytest.raises(TurnoutError, match="not in order") as error:
+        with pytest.raises(TurnoutError, match=r"\(refused: its settings or its files are not in order") as error:
             run(app, nodes=FEW, capacity=ENOUGH)
         assert "convex" not in str(error.value)
         assert "slope" not in str(error.value)

@@ -12,6 +12,7 @@ from flwr.serverapp.strategy import FedAvg
 from flower.apps import CAPACITY, NODES, add_one, column, fedavg, make_app, run, start, update
 from turnout import PaperCoin
 from turnout.algorithm.mechanisms.clamp import Clamp
+from turnout.algorithm.mechanisms.learned_memoized import LearnedMemoized
 from turnout.errors import TurnoutError
 from turnout.flower import InProcessGrid, SelfSelection
 
@@ -26,9 +27,9 @@ def no_grace(monkeypatch):
 
 class TestSettings:
     def test_an_infeasible_capacity(self):
-        with pytest.raises(ValueError, match=r"capacity must be above 9\.2 \(what the privacy coin alone brings\)"):
+        with pytest.raises(ValueError, match=r"capacity must be above 9\.2 and at most 50\.0 \(what the mechanism"):
             run(make_app(allow_uncertified=True), capacity=5, mechanism=PaperCoin(1.0))
-        with pytest.raises(ValueError, match=r"at most 36\.6 \(what all clients bring\), got 40"):
+        with pytest.raises(ValueError, match=r"at most 36\.6 \(.*\), got 40\.0: lower capacity, or .* a wider box"):
             run(capacity=40, mechanism=Clamp(1.0))
         with pytest.raises(ValueError, match=r"capacity must be below 50 \(connected nodes\), got 60"):
             run(capacity=60)
@@ -68,6 +69,7 @@ class TestSettings:
             {"capacity": 5, "ask_timeout": 0},
             {"capacity": 5, "startup_timeout": -1},
             {"capacity": 5, "mechanism": PaperCoin(np.array([1.0, 2.0]))},
+            {"capacity": 5, "mechanism": LearnedMemoized(4.0, 1.0)},
         ],
     )
     def test_numbers_out_of_range(self, options):

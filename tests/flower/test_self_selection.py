@@ -27,6 +27,8 @@ from flower.apps import (
 )
 from statistical.binomial import FALSE_ALARM
 from turnout import Classical, IntegralController, PaperCoin
+from turnout.algorithm.mechanisms.clamp import Clamp
+from turnout.algorithm.mechanisms.tracking_clamp import TrackingClamp
 from turnout.flower import InProcessGrid, SelfSelection, at_least
 from turnout.flower.weights import ParticipationBook
 
@@ -241,17 +243,37 @@ def test_without_a_certificate_the_account_says_so():
     assert column(result, "epsilon-total-against-server") == [np.inf, np.inf]
 
 
-def test_the_log_is_in_flowers_style(caplog):
+@pytest.fixture
+def told(caplog):
+    """What Flower's log says."""
     logging.getLogger("flwr").setLevel(logging.INFO)
     logging.getLogger("flwr").addHandler(caplog.handler)
-    try:
-        run(rounds=2)
-    finally:
-        logging.getLogger("flwr").removeHandler(caplog.handler)
-    text = caplog.text
+    yield caplog
+    logging.getLogger("flwr").removeHandler(caplog.handler)
+
+
+def test_the_log_is_in_flowers_style(told):
+    run(rounds=2)
+    text = told.text
     assert "Self-selection settings:" in text
     assert "of 50 nodes volunteered (capacity 15, signal 1)" in text
     assert "over 2 reports, against the server that sees every report" in text
+
+
+def test_a_box_that_follows_the_average_can_bring_what_it_cannot_at_a_half(told):
+    result = run(rounds=3, capacity=10, mechanism=TrackingClamp(1.0))  # at a half, 13 come whatever the signal
+    assert column(result, "asked") == [NODES] * 3
+    assert "at any signal" not in told.text
+
+
+def test_nodes_that_cannot_bring_the_capacity_are_told_of(told):
+    grid = InProcessGrid(make_app(), NODES)
+    strategy = SelfSelection(fedavg(), capacity=CAPACITY, mechanism=Clamp(1.0, CAPACITY / NODES))
+    start(strategy, grid, 1)
+    assert "at any signal" not in told.text
+    grid.disconnect(*range(20, NODES))
+    strategy.configure_train(2, ArrayRecord([np.zeros(3)]), ConfigRecord(), grid)
+    assert "20 nodes cannot bring capacity 15 at any signal" in told.text
 
 
 def test_the_callers_config_is_not_written_to_and_the_strategys_own_changes_last():

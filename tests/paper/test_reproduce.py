@@ -22,6 +22,7 @@ EXPECTED_VERDICTS = [
 ]  # fmt: skip
 
 
+@pytest.mark.deployment
 def test_the_paper_is_reproduced(tmp_path):
     """Paper: Fig. 1, Fig. 2, Fig. 3, Fig. 4, Fig. 5, Section V."""
     report = reproduce(tmp_path)

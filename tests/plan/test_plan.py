@@ -91,7 +91,7 @@ def test_a_band_around_another_gap_is_missed():
 def test_the_chosen_one_is_the_best_offer():
     found = plan(WISHES["budget 4"])
     assert found.mechanism.kind == "memoized"
-    kinds = [offer.kind for offer in found.others]
+    kinds = [offer.name for offer in found.others]
     assert {"clamp", "randomized-response", "tracking-clamp", "learned-memoized", "paper-coin", "classical"} <= set(
         kinds
     )

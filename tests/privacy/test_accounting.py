@@ -13,8 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 
 from turnout.privacy.accounting import (
+    UNIT,
     Account,
+    Walk,
     dominating_pair,
+    is_symmetric,
     least_epsilon,
     report_epsilon,
     shown,
@@ -221,17 +224,17 @@ def test_a_total_delta_is_rounded_upwards_and_hardly(box, rounds, part):
             p, q = right**rights * wrong**wrongs, wrong**rights * right**wrongs
             exact += ways * blank**blanks * max(Fraction(0), p - factor * q)
     found = Fraction(total_delta(low, high, rounds, epsilon).delta)
-    assert exact * (1 - Fraction(1, 10**15)) <= found <= exact * (1 + Fraction(1, 10**11)) + Fraction(1, 10**15)
+    assert exact <= found <= exact * (1 + Fraction(1, 10**11)) + Fraction(1, 10**13)
 
 
 def test_where_a_total_needs_no_walk():
     pure = report_epsilon(0.25, 0.75) * 2
     assert (total_delta(0.25, 0.75, 2, pure).delta, total_delta(0.25, 0.75, 2, pure).how) == (0.0, "sum of the reports")
     assert total_delta(0.25, 0.75, 2, pure * 0.99).delta > 0.0
-    assert total_delta(1e-101, 0.5, 2, 1.0).how == total_delta(0.5, 1.0, 2, 1.0).how == "no bound"
-    assert total_delta(1e-99, 0.5, 2, 1.0).how == "dominating pair, exact trinomial"
-    assert total_epsilon(1e-101, 0.5, 2, DELTA).how == "sum of the reports"
-    assert total_epsilon(1e-99, 0.5, 2, DELTA).how == "dominating pair, exact trinomial"
+    assert total_delta(0.99e-100, 0.5, 2, 1.0).how == total_delta(0.5, 1.0, 2, 1.0).how == "no bound"
+    assert total_delta(1e-100, 0.5, 2, 1.0).how == "dominating pair, exact trinomial"
+    assert total_epsilon(0.99e-100, 0.5, 2, DELTA).how == "sum of the reports"
+    assert total_epsilon(1e-100, 0.5, 2, DELTA).how == "dominating pair, exact trinomial"
     assert total_delta(0.0, 0.5, 1, math.inf).delta == 0.0
 
 
@@ -283,3 +286,57 @@ def test_the_whole_unit_interval_is_a_box():
     above, below = dominating_pair(0.6, 0.9), dominating_pair(0.1, 0.4)
     for name in ("right", "wrong", "blank", "loss"):
         assert getattr(above, name) == pytest.approx(getattr(below, name), rel=1e-12)
+
+
+def test_a_total_delta_is_at_most_one():
+    """Also where nearly all of it is lost, and roundings would add up to more."""
+    narrow = 2.0**-53
+    assert total_delta(narrow, 1.0 - narrow, 3, 0.0).delta == 1.0
+    assert total_delta(0.3, 0.7, 3, 0.0).delta < 1.0
+
+
+@pytest.mark.parametrize("box", [(0.25, 0.75), (0.2, 0.5), (1e-6, 0.9)])
+@pytest.mark.parametrize("rounds", [1, 60])
+def test_the_masses_of_a_walk_are_right_up_to_its_slack(box, rounds):
+    """Against whole numbers: ways to have so many more right than wrong answers, times rational chances."""
+    pair = dominating_pair(*box)
+    walk = Walk.of(pair, rounds)
+    right, wrong = Fraction(pair.right), Fraction(pair.wrong)
+    blank = 1 - right - wrong
+    for ahead in range(0, rounds + 1, max(1, rounds // 7)):
+        exact = sum(
+            math.comb(rounds, wrongs)
+            * math.comb(rounds - wrongs, wrongs + ahead)
+            * right ** (wrongs + ahead)
+            * wrong**wrongs
+            * blank ** (rounds - 2 * wrongs - ahead)
+            for wrongs in range((rounds - ahead) // 2 + 1)
+        )
+        assert abs(Fraction(float(walk.mass[ahead])) - exact) <= Fraction(walk.slack) * exact / 4
+    assert len(walk.mass) == rounds + 1
+    # 8 roundings a step, and three of each exponent, which reaches rounds * ln(1 / wrong)
+    least = UNIT * rounds * (4.0 - 1.5 * math.log(pair.wrong))
+    assert least <= walk.slack <= 24.0 * least + 100.0 * UNIT
+
+
+def test_a_walk_of_many_rounds_does_not_overflow():
+    """Coefficients beyond every float, against the normal law of the whole number of right answers."""
+    walk = Walk.of(dominating_pair(0.25, 0.75), 5_000)
+    assert 2 * walk.mass[0] == pytest.approx(0.0, abs=1e-250)
+    assert walk.mass.sum() == pytest.approx(1.0, rel=1e-9)
+    assert np.arange(5_001) @ walk.mass == pytest.approx(2_500.0, rel=1e-9)  # right less wrong, on average
+    assert (np.arange(5_001) - 2_500.0) ** 2 @ walk.mass == pytest.approx(4 * 5_000 * 0.25 * 0.75, rel=1e-9)
+
+
+def test_a_box_is_symmetric_up_to_a_few_roundings():
+    assert is_symmetric(0.25, 0.75 + 8e-16)
+    assert is_symmetric(0.25 - 8e-16, 0.75)
+    assert not is_symmetric(0.25, 0.75 + 1.5e-15)
+    assert not is_symmetric(0.25 - 1.5e-15, 0.75)
+
+
+def test_the_least_epsilon_may_be_as_small_as_can_be():
+    assert 0.0 < least_epsilon(lambda epsilon: float(epsilon == 0.0), 1.0, 0.5) < 1e-299
+    found = least_epsilon(lambda epsilon: float(epsilon < 1e-200), 1.0, 0.5)
+    assert 1e-200 <= found <= 1e-200 * (1 + 1e-14)
+    assert least_epsilon(lambda epsilon: float(epsilon < 3.0), 7.0, 0.0) == pytest.approx(3.0, rel=1e-14)

@@ -6,28 +6,22 @@ import numpy as np
 import pytest
 
 from conformance.populations import problems
+from privacy.attacked_runs import errors, simulate
 from statistical.binomial import FALSE_ALARM, assert_proportion
 from turnout import (
     Averaging,
     Classical,
     IntegralController,
-    Keep,
     PaperCoin,
     PolynomialCosts,
     Prior,
-    SeededCoins,
     paper_population,
 )
 from turnout import simulate as simulate_with_any
-from turnout.algorithm.client import average_of, intent
-from turnout.algorithm.enrolment import released
-from turnout.algorithm.mechanism import Public
+from turnout.algorithm.client import average_of
 from turnout.algorithm.mechanisms import CappedCoin, Clamp, Memoized, RandomizedResponse, TrackingClamp
-from turnout.privacy import attack_release
-from turnout.privacy.attack import attack_errors, infer
-from turnout.privacy.attack_belief import summary
-from turnout.privacy.attack_evidence import LEAST, ReportEvidence, evidence_at, public_averages
-from turnout.privacy.attack_release import ReleaseAttack, _channel, _seen
+from turnout.privacy.attack import Estimates, attack_errors, infer
+from turnout.privacy.attack_evidence import ReportEvidence
 from turnout.privacy.cost_family import CostFamily, mixtures
 from turnout.privacy.reports import Reports
 from turnout.simulation.attack_run import AttackCase, attack_case
@@ -37,7 +31,6 @@ from turnout.simulation.schedule import Schedule
 
 SERVER = IntegralController(0.0075, 0.35)
 CLIENTS = 600  # every second client of the paper's run is attacked, which takes half of the time
-simulate = functools.partial(simulate_with_any, engine="numpy")  # compiles nothing
 
 # Median relative error of the recovered costs at 10,000 rounds, and that of a first, simpler attack on such runs.
 PINNED = {
@@ -69,11 +62,6 @@ def seen(mechanism):
 def errors_at_the_end(mechanism):
     """What the attack recovers from them."""
     return errors(seen(mechanism), mechanism, paper_population(0).costs[::2])[0]
-
-
-def errors(reports, mechanism, costs, **options):
-    found = infer(reports, CostFamily.around(costs), mechanism, **options)
-    return [attack_errors(estimates, costs) for estimates in found]
 
 
 @pytest.mark.parametrize("mechanism", PINNED, ids=repr)
@@ -151,17 +139,6 @@ def test_one_release_stops_the_attack():
     assert open_book[0].single_term < 0.5 * many.single_term  # the twin: a release that hides nothing
 
 
-def test_a_release_never_says_more_than_its_epsilon():
-    """However the reports came out, no two costs differ by more than a factor e^epsilon in belief over prior."""
-    family = CostFamily((2,), np.full((40, 1), 40.0))
-    run = simulate(problems(40)["one term"], Memoized(2.0, 9.0), IntegralController(0.1, 1.0), 400)
-    reports = reports_of(run)
-    ((_, evidence, _),) = evidence_at(reports, [400], Memoized(2.0, 9.0), 1, None, Averaging(), None)
-    for members, _, releases, chances in ReleaseAttack(Memoized(2.0, 9.0), family)._groups:
-        belief = _seen(evidence, members, releases) @ chances.T
-        assert np.max(np.log(belief.max(axis=1) / belief.min(axis=1))) < 2.0 + 0.02
-
-
 OTHERS = [
     (CappedCoin(1.0, 0.8), {}),
     (RandomizedResponse(2.0), {}),
@@ -188,51 +165,6 @@ def test_weights_are_taken_into_account():
     right, wrong = (errors(reports, Classical(), problem.costs, weights=one) for one in (problem.weights, 1))
     assert right[0].cost < 0.05
     assert wrong[0].cost > 0.2
-
-
-@pytest.mark.parametrize("averaging", [Averaging(), Averaging(remember=30)], ids=["all", "forgetting"])
-@pytest.mark.parametrize("start", [None, Prior(0.4, 7.5)], ids=["paper", "prior"])
-def test_averages_are_what_clients_had(averaging, start):
-    problem = paper_population(1, 40).problem(20)
-    options = {"start": start, "averaging": averaging, "keep": Keep(every=1, averages="all")}
-    run = simulate(problem, PaperCoin(2.0), IntegralController(0.1, 1.0), 90, **options)
-    averages, state = public_averages(reports_of(run), start, averaging, 0, 90, None)
-    np.testing.assert_array_equal(averages[1:], run.averages[:-1])
-    np.testing.assert_array_equal(state.average, run.average)
-
-
-START = Prior(0.5, 20)
-
-
-def exact_log_likelihood(reports, mechanism, costs, scale):
-    """Every round by itself."""
-    averages, _ = public_averages(reports, START, Averaging(), 0, reports.rounds, None)
-    total = np.zeros((reports.clients, scale.shape[1]))
-    for round in range(reports.rounds):
-        average = averages[round][:, None]
-        wish = intent(reports.signals[round], 1, average, costs.slope(averages[round])[:, None] * scale)
-        chance = mechanism.probability(wish, Public(average=average))
-        total += np.log(np.maximum(np.where(reports.bits[round][:, None], chance, 1 - chance), LEAST))
-    return total
-
-
-@pytest.mark.parametrize(
-    "mechanism", [PaperCoin(2.0), Clamp(1.0), TrackingClamp(1.0), RandomizedResponse(1.0)], ids=repr
-)
-def test_counting_rounds_together_changes_next_to_nothing(mechanism):
-    """Cells against every round by itself, as differences of log likelihoods that run into the hundreds."""
-    problem = paper_population(1, 80).problem(40)
-    reports = reports_of(simulate(problem, mechanism, IntegralController(0.1, 5.0), 1500, start=START))
-    ((_, evidence, _),) = evidence_at(reports, [1500], mechanism, 1, START, Averaging(), None)
-    scale = np.tile(np.linspace(0.8, 1.25, 10), (80, 1))
-    quick = evidence.log_likelihood(np.arange(80), problem.costs, scale)[:, 0]
-    exact = exact_log_likelihood(reports, mechanism, problem.costs, scale)
-    assert len(evidence.cells.client) < 0.4 * reports.bits.size
-    quick, exact = (found - found[:, 4:5] for found in (quick, exact))  # the fourth is the truth
-    possible = exact > -20
-    assert possible.mean() > 0.3
-    assert exact[possible].std() > 3
-    np.testing.assert_allclose(quick[possible], exact[possible], atol=0.35)
 
 
 def test_the_belief_is_calibrated(costs):
@@ -271,17 +203,6 @@ def test_signals_may_be_anything():
     (found,) = infer(Reports(signals, bits), CostFamily((2, 4), np.full((4, 2), 10.0)), Clamp(1.0))
     assert np.all(np.isfinite(found.coefficients))
     assert np.all(found.slope > 0)
-
-
-def test_the_best_guess_of_a_belief():
-    """The harmonic mean of the narrowest half, checked by search."""
-    values = np.sort(np.random.default_rng(3).lognormal(0.0, 0.7, 4001))
-    weight = np.full((1, 4001), 1 / 4001)
-    best, likely = summary(values[None], weight)
-    tried = np.linspace(0.2, 3.0, 800)
-    median = np.median(np.abs(tried[:, None] / values - 1), axis=1)
-    assert np.median(np.abs(best / values - 1)) < 1.01 * median.min()
-    np.testing.assert_allclose(likely[0], np.quantile(values, [0.05, 0.95]), rtol=0.01)
 
 
 def test_families():
@@ -330,58 +251,6 @@ def test_an_average_of_nothing():
     assert isinstance(ReportEvidence(Classical()).cells.client, np.ndarray)
 
 
-def quantiles(values, weight, shares):
-    """Of a belief given by candidates and their weights."""
-    order = np.argsort(values.ravel())
-    mass = weight.ravel()[order]
-    return np.interp(shares, (np.cumsum(mass) - 0.5 * mass) / mass.sum(), values.ravel()[order])
-
-
-@pytest.mark.parametrize("came", [30, 90, 150])
-def test_one_coefficient_has_the_exact_belief(came):
-    """a x^2 at a constant signal: intent 10 / (2 a), clipped; a uniform in (0, 40); reports are a binomial sample."""
-    bits = np.zeros((200, 1), dtype=bool)
-    bits[np.random.default_rng(came).permutation(200)[:came]] = True
-    (found,) = infer(Reports(np.full(200, 10.0), bits), CostFamily((2,), np.array([[40.0]])), Classical(), start=START)
-    cost = np.linspace(0.004, 40.0, 200_001)
-    chance = np.minimum(1.0, 10.0 / (2.0 * cost))
-    with np.errstate(divide="ignore"):
-        belief = came * np.log(chance) + (200 - came) * np.log1p(-chance)
-    weight = np.exp(belief - belief.max())
-    slope = 2.0 * cost * found.average[0]
-    np.testing.assert_allclose(found.likely[0], quantiles(slope, weight, [0.05, 0.95]), rtol=0.005)
-    low, high = quantiles(cost, weight, [0.25, 0.75])
-    assert low < found.coefficients[0, 0] < high
-    assert found.coefficients[0, 0] == pytest.approx(found.slope[0] / (2.0 * found.average[0]), rel=1e-6)
-
-
-def test_two_coefficients_have_the_exact_belief():
-    """a x^2 + b x^4, both uniform: every candidate's likelihood over all rounds, one by one."""
-    generator = np.random.default_rng(5)
-    bits, signals = generator.random((150, 1)) < 0.6, generator.uniform(8.0, 16.0, 150)
-    signals[1:] = signals[0]  # which round's signal decides is tested elsewhere
-    family = CostFamily((2, 4), np.array([[20.0, 10.0]]))
-    (found,) = infer(Reports(signals, bits), family, PaperCoin(2.0), start=START)
-    a, b = np.meshgrid((np.arange(300) + 0.5) / 15.0, (np.arange(300) + 0.5) / 30.0)
-    belief, coin = np.zeros_like(a), np.exp(-2.0)
-    participations, rounds = START.average * START.rounds, float(START.rounds)
-    for bit in bits[:, 0]:
-        average = participations / rounds
-        wish = np.minimum(1.0, signals[0] * average / (2.0 * a * average + 4.0 * b * average**3))
-        chance = coin + (1.0 - coin) * wish
-        with np.errstate(divide="ignore"):
-            belief += np.log(chance) if bit else np.log1p(-chance)
-        participations, rounds = participations + bit, rounds + 1.0
-    weight = np.exp(belief - belief.max())
-    assert found.average[0] == pytest.approx(participations / rounds)
-    average = found.average[0]
-    slope = 2.0 * a * average + 4.0 * b * average**3
-    np.testing.assert_allclose(found.likely[0], quantiles(slope, weight, [0.05, 0.95]), rtol=0.02)
-    for term, values in enumerate((a, b)):
-        low, high = quantiles(values, weight, [0.1, 0.9])
-        assert low < found.coefficients[0, term] < high
-
-
 def test_where_an_attack_may_begin_and_end():
     reports = Reports(np.full(5, 10.0), np.ones((5, 2)))
     family = CostFamily((2,), np.full((2, 1), 40.0))
@@ -396,56 +265,56 @@ def test_where_an_attack_may_begin_and_end():
         next(infer(reports, CostFamily((2,), np.full((3, 1), 40.0)), Classical()))
 
 
-@pytest.mark.parametrize("weight", [1.0, 3.0])
-def test_releases_are_as_frequent_as_the_mechanism_makes_them(weight):
-    """The adversary's table, by trying tosses, against the exact words of the mechanism; levels fall as costs rise."""
-    mechanism, family = Memoized(2.0, 9.0), CostFamily((2, 4), np.array([[40.0, 0.0]]))
-    candidates, releases, chances = _channel(mechanism, family, 0, weight)
-    np.testing.assert_allclose(candidates[:, 0], (np.arange(256) + 0.5) * 40.0 / 256)
-    assert not candidates[:, 1].any()
-    exact = mechanism.words_by_level(PolynomialCosts(candidates, (2, 4)), weight) / 2.0**53
-    np.testing.assert_allclose(chances, exact[:, ::-1], atol=1.5 / 2048)
-    wanted = releases.inverse_slope(9.0 * weight)[::-1]
-    np.testing.assert_allclose(wanted, mechanism.levels, rtol=1e-6)
+def test_checkpoints_are_rounds_that_were_seen():
+    """The first and the last of them decide, in whatever order they come."""
+    for good in ([0], [3], [0, 3], [2, 2]):
+        assert len(attack_two(checkpoints=good)) == len(set(good))
+    for bad in ([-1, 2], [2, -1], [1, 4], [4, 1], [], [-1], [4]):
+        with pytest.raises(ValueError, match="checkpoints must be from 0 to 3 rounds"):
+            attack_two(checkpoints=bad)
+    assert [found.rounds for found in attack_two()] == [3]
+    for stop in (0, 1):
+        assert len(attack_two(stop=stop)) == 1
 
 
-def test_candidates_cover_every_term_that_a_client_may_have():
-    candidates, _, chances = _channel(Memoized(2.0, 9.0), CostFamily((2, 4), np.array([[20.0, 10.0]])), 0, 1.0)
-    assert candidates.shape == (256, 2)
-    np.testing.assert_allclose(candidates.max(axis=0), np.array([20.0, 10.0]) * 31 / 32)
-    np.testing.assert_allclose(candidates.min(axis=0), np.array([20.0, 10.0]) / 32)
-    np.testing.assert_allclose(chances.sum(axis=1), 1.0, atol=1e-3)
-    assert chances.min() >= 1e-4
-
-
-def test_clients_of_whom_the_same_is_known_are_looked_at_together(monkeypatch):
-    monkeypatch.setattr(attack_release, "_COINS", 16)
-    family = CostFamily((2,), np.array([[40.0], [20.0], [40.0]]))
-    alike = [members.tolist() for members, *_ in ReleaseAttack(Memoized(2.0, 9.0), family)._groups]
-    assert sorted(alike) == [[0, 2], [1]]
-    weighted = ReleaseAttack(Memoized(2.0, 9.0), family, np.array([1.0, 1.0, 2.0]))._groups
-    assert sorted(members.tolist() for members, *_ in weighted) == [[0], [1], [2]]
-
-
-def test_reports_show_the_release_and_the_belief_is_about_its_costs():
-    problem, mechanism = problems(40)["one term"], Memoized(3.0, 9.0)
-    run = simulate_with_any(
-        problem, mechanism, IntegralController(0.05, 9.0), 1500, seed=4, engine="numpy", start=START
+def test_a_client_brings_one_unless_weights_are_given():
+    reports, family = Reports(np.full(30, 9.0), np.tile([0, 1, 1], 10)[:, None]), CostFamily((2,), np.array([[40.0]]))
+    usual, one, two = (
+        next(infer(reports, family, Classical(), **given)) for given in ({}, {"weights": 1}, {"weights": 2})
     )
-    reports = reports_of(run)
-    family = CostFamily((2,), np.full((40, 1), 40.0))
-    ((_, evidence, average),) = evidence_at(reports, [1500], mechanism, 1, START, Averaging(), None)
-    ((members, candidates, releases, chances),) = ReleaseAttack(mechanism, family)._groups
-    seen = _seen(evidence, members, releases)
-    assert np.all(seen.max(axis=1) == 1.0)
-    truth = released(problem, mechanism, SeededCoins(4)).coefficients[:, 0]
-    shown = releases.coefficients[np.argmax(seen, axis=1), 0]
-    assert np.mean(np.abs(shown / truth - 1.0) < 1e-9) > 0.9
-    (found,) = infer(reports, family, mechanism, start=START)
-    for client in range(40):
-        weight = chances[:, np.argmax(seen[client])]
-        if np.sort(seen[client])[-2] < 1e-3:  # the release is known: what is left is what it says about the cost
-            expected = quantiles(2.0 * candidates[:, 0] * average[client], weight, [0.05, 0.95])
-            np.testing.assert_allclose(found.likely[client], expected, rtol=0.05)
-            middle = quantiles(candidates[:, 0], weight, [0.2, 0.8])
-            assert middle[0] < found.coefficients[client, 0] < middle[1]
+    assert usual.coefficients == one.coefficients
+    assert two.coefficients == pytest.approx(2.0 * one.coefficients, rel=0.05)  # as much, from each unit
+    averaged = next(infer(reports, family, Classical(), averaging=Averaging()))
+    assert averaged.coefficients == usual.coefficients
+
+
+def test_clients_of_all_kinds_are_attacked_as_if_each_were_alone():
+    """Many of one kind, which are worked on in parts, some with another term, and some with both."""
+    generator = np.random.default_rng(9)
+    largest = np.array([[40.0, 0.0]] * 45 + [[0.0, 20.0]] * 2 + [[30.0, 10.0]] * 3)[generator.permutation(50)]
+    family, bits = CostFamily((2, 4), largest), generator.random((40, 50)) < generator.random(50)
+    signals = generator.uniform(5.0, 15.0, 40)
+    (found,) = infer(Reports(signals, bits), family, PaperCoin(2.0), start=Prior(0.5, 10))
+    assert (found.likely.shape, found.slope.shape) == ((50, 2), (50,))
+    assert np.all((found.coefficients > 0.0) == (largest > 0.0))
+    chosen = [int(np.flatnonzero((largest == kind).all(axis=1))[-1]) for kind in np.unique(largest, axis=0)]
+    for client in (0, 30, *chosen):
+        own, one = Reports(signals, bits[:, [client]]), CostFamily((2, 4), largest[[client]])
+        (alone,) = infer(own, one, PaperCoin(2.0), start=Prior(0.5, 10))
+        for name in ("coefficients", "average", "slope", "likely"):
+            np.testing.assert_allclose(getattr(found, name)[client], getattr(alone, name)[0], rtol=1e-9)
+
+
+def test_errors_are_relative_and_medians():
+    """Slopes over all clients and over those with one term; coefficients over all that there are, however small."""
+    costs = PolynomialCosts([[10.0, 0.0], [0.0, 0.5], [4.0, 2.0], [6.0, 6.0]], (2, 4))
+    average = np.array([0.5, 0.0, 0.5, 1.0])
+    slope = costs.slope(np.array([0.5, 1e-3, 0.5, 1.0])) * [1.1, 0.7, 1.6, 1.5]
+    guess = costs.coefficients * [[1.2, 9.0], [9.0, 0.6], [1.8, 0.3], [1.0, 2.9]]
+    found = attack_errors(Estimates(7, guess, average, slope, np.zeros((4, 2))), costs)
+    assert found.rounds == 7
+    assert found.cost == pytest.approx((0.3 + 0.5) / 2)
+    assert found.single_term == pytest.approx((0.1 + 0.3) / 2)
+    assert found.coefficient == pytest.approx((0.4 + 0.7) / 2)  # of 0, 0.2, 0.4, 0.7, 0.8 and 1.9
+    pair = Estimates(7, guess[2:], average[2:], slope[2:], np.zeros((2, 2)))
+    assert attack_errors(pair, costs[np.array([2, 3])]).single_term is None

@@ -1,14 +1,11 @@
-"""The parts of an audit: what is looked at in a row of answers, which event is best, and how answers are drawn."""
+"""Which events tell two costs apart: what is looked at in a row of answers, and which event is the best."""
+
+import itertools
 
 import numpy as np
 import pytest
 
-from turnout import Averaging, ClientState, Prior, SeededCoins, client_step
-from turnout.algorithm.coins import ENROLMENT
-from turnout.algorithm.mechanisms import Clamp, Memoized, PaperCoin
-from turnout.privacy.audit import Finding
-from turnout.privacy.audit_bounds import chance_at_least
-from turnout.privacy.audit_claims import in_total, per_report
+from turnout.privacy.audit_bounds import guessed_epsilon
 from turnout.privacy.audit_events import (
     Beginning,
     Column,
@@ -16,21 +13,13 @@ from turnout.privacy.audit_events import (
     Event,
     Layout,
     Score,
+    _transitions,
     best_answer,
     best_event,
     columns_of,
     histogram,
     statistics_of,
 )
-from turnout.privacy.audit_reporters import (
-    MechanismReporter,
-    ReporterProblem,
-    SumReporter,
-    as_reporter,
-    draw,
-    usual_costs,
-)
-from turnout.privacy.audit_search import FINALISTS, Cell, Explored, Finalist, finalists_of
 
 ROWS = np.array([[0, 1, 1], [1, 0, 1], [1, 1, 1], [0, 0, 0]])
 
@@ -136,127 +125,101 @@ def test_a_learned_score_orders_rows_by_likelihood():
     assert score.ratios[3, 1, 0] == pytest.approx(-np.log(0.7 / 0.3), abs=0.15)
 
 
-def explored(columns, trials=400):
-    generator = np.random.default_rng(2)
-    draws = {"cheap": 0.8, "dear": 0.2, "middle": 0.5}
-    return Explored(
-        Layout(columns),
-        {Cell(name, "on"): (generator.random((trials, columns)) < p).astype(int) for name, p in draws.items()},
-    )
+def test_chances_of_an_answer_after_another():
+    """By column, with half a count for what was never seen."""
+    found = _transitions(np.array([[0, 1], [0, 1], [0, 0], [1, 1]], dtype=np.uint8), 2)
+    first, second = [[3.5 / 5, 1.5 / 5], [0.5, 0.5]], [[1.5 / 4, 2.5 / 4], [0.25, 0.75]]
+    np.testing.assert_allclose(found, [first, second])
+    three = _transitions(np.array([[2, 0], [2, 2]]), 3)
+    np.testing.assert_allclose(three.sum(axis=2), 1.0)
+    np.testing.assert_allclose(three[1, 2], [1.5 / 3.5, 0.5 / 3.5, 1.5 / 3.5])
 
 
-def test_one_half_teaches_and_the_other_chooses():
-    found = explored(2, trials=401)
-    learn, choose = found.halves[Cell("cheap", "on")]
-    assert (len(learn), len(choose)) == (200, 201)
-    np.testing.assert_array_equal(np.vstack([learn, choose]), found.rows[Cell("cheap", "on")])
-    assert found.scored(Cell("cheap", "on"), Cell("dear", "on")) is None  # whole rows are told apart
-    many = explored(13)
-    cells = Cell("cheap", "on"), Cell("dear", "on")
-    score, learned, chosen = many.scored(*cells)
-    assert many.scored(*cells)[0] is score
-    assert [counts.sum() for counts in (*learned, *chosen)] == [200] * 4
+def test_a_row_holds_one_bit_a_round_unless_said_otherwise():
+    assert Layout(3) == Layout(3, 1, 2)
+    assert [one.name for one in statistics_of(Layout(2), 10)] == [
+        "answer of round 0",
+        "answer of round 1",
+        "the sum of all answers",
+        "changes between neighbours",
+        "the sum of all answers and changes between neighbours",
+        "the first 2 answers",
+    ]
 
 
-@pytest.mark.parametrize("columns", [2, 13])
-@pytest.mark.parametrize("claims", [per_report, in_total], ids=lambda claims: claims.__name__)
-def test_finalists_tell_the_extremes_apart(columns, claims):
-    made = claims(1.0, columns) if claims is per_report else claims(1.0, rounds=columns)
-    claim = made[0] if isinstance(made, list | tuple) else made
-    found = finalists_of(claim, explored(columns), ["cheap", "dear", "middle"], ["on"])
-    assert 1 <= len(found) <= FINALISTS
-    assert {found[0].cell.cost, found[0].other.cost} == {"cheap", "dear"}
-    text = str(Finalist(Event(Column(0, "a"), np.array([1])), Cell("cheap", "on"), Cell("dear", "on")))
-    assert text == "a = 1, cost 'cheap' against 'dear', signals 'on'"
+@pytest.mark.parametrize(("seen", "first"), [
+    (([1, 24], [0, 6]), 1),  # 3 against 3.8
+    (([2, 24], [0, 5]), 0),  # 5 against 4.5
+    (([0, 3], [6, 90]), 0),  # 1 in 13 against 1 in 26
+])  # fmt: skip
+def test_half_a_count_stands_for_what_was_hardly_seen(seen, first):
+    """Values are ordered by (a + 1/2) / (b + 1/2), so that what was seen once or never does not lead."""
+    leads = np.arange(2) == first
+    chosen = np.where(leads, 400, 0), np.where(leads, 10, 200)  # the leader tells more than both together
+    _, event = best_event(Column(0, "x"), tuple(map(np.array, seen)), chosen, 0.0)
+    assert event.members.tolist() == [first]
 
 
-def told(answers):
-    return lambda costs, signals, trials, seed: answers
+def test_the_guess_of_an_event_is_that_of_its_counts():
+    """Of all values above a threshold, in the order of the learned part, that which the chosen part likes best."""
+    learned = np.array([90, 20, 60, 30]), np.array([10, 80, 30, 30])  # order 0, 2, 3, 1
+    chosen = np.array([500, 20, 300, 180]), np.array([40, 700, 100, 160])
+    for delta in (0.0, 0.2):
+        guess, event = best_event(Column(0, "x"), learned, chosen, delta)
+        sets = [[0], [0, 2], [0, 2, 3], [0, 1, 2, 3]]
+        guesses = [
+            float(guessed_epsilon(chosen[0][some].sum(), 1000, chosen[1][some].sum(), 1000, delta)) for some in sets
+        ]
+        assert guess == max(guesses)
+        assert event.members.tolist() == sets[int(np.argmax(guesses))]
 
 
-def test_answers_are_checked():
-    costs, one, two = usual_costs()["dear"], np.ones(1), np.ones(2)
-    assert draw(told([1, 0, 1]), costs, one, 3, 0).tolist() == [[[1]], [[0]], [[1]]]
-    assert draw(told([[1, 0]] * 3), costs, two, 3, 0).shape == (3, 2, 1)
-    assert draw(told(np.zeros((3, 2, 4))), costs, two, 3, 0).shape == (3, 2, 4)
-    assert draw(told([[4.0]]), costs, one, 1, 0, values=5).tolist() == [[[4]]]
-    for shape in ((3,), (2, 2), (3, 3), (3, 2, 0), (3, 2, 1, 1)):
-        with pytest.raises(ReporterProblem, match="answers must be of shape"):
-            draw(told(np.zeros(shape)), costs, two, 3, 0)
-    with pytest.raises(ReporterProblem, match="answers must be of shape"):
-        draw(told([[1], [1, 0]]), costs, two, 2, 0)  # trials of different lengths
-    for answer in (2, -1, 0.5, np.nan):
-        with pytest.raises(ReporterProblem, match="must be 0 or 1"):
-            draw(told([[answer]]), costs, one, 1, 0)
-    with pytest.raises(ReporterProblem, match="whole numbers from 0 to 4"):
-        draw(told([[5]]), costs, one, 1, 0, values=5)
-    with pytest.raises(ReporterProblem, match="got type"):
-        draw(told([["yes"]]), costs, one, 1, 0)
+@pytest.mark.parametrize(("at", "values"), [(0, 2), (1, 2), (2, 2), (1, 3)])
+def test_the_best_answer_is_the_best_of_all(at, values):
+    """Every past and every answer, counted one by one."""
+    generator = np.random.default_rng(at + values)
+    rows, other = (generator.integers(0, values, (300, at + 2)) for _ in range(2))
+    guess, event = best_answer(Layout(at + 2, 1, values), at, rows, other)
+    guesses = {}
+    for past in itertools.product(range(values), repeat=at):
+        some, others = (part[[tuple(row[:at]) == past for row in part.tolist()]] for part in (rows, other))
+        for answer in range(values):
+            counts = (some[:, at] == answer).sum(), len(some), (others[:, at] == answer).sum(), len(others)
+            guesses[past, answer] = float(guessed_epsilon(*counts, 0.0))
+    assert guess == max(guesses.values())
+    assert guesses[event.past, int(event.members[0])] == guess
+    assert event.statistic == Column(at, f"answer of round {at}")
 
 
-def test_a_reporter_gets_its_own_signals_and_its_error_is_told():
-    signals = np.ones(2)
-
-    def spoils(costs, heard, trials, seed):
-        heard[:] = 7.0
-        return np.zeros((trials, 2))
-
-    draw(spoils, usual_costs()["dear"], signals, 3, 0)
-    assert signals.tolist() == [1.0, 1.0]
-
-    def fails(costs, heard, trials, seed):
-        raise KeyError("no signal")
-
-    with pytest.raises(ReporterProblem, match=r"raised KeyError: 'no signal' \(signals \[1.0, 1.0\]\)"):
-        draw(fails, usual_costs()["dear"], signals, 3, 0)
+def test_pasts_are_told_apart_up_to_4096():
+    """Here the values of one answer."""
+    for values, found in ((4096, True), (4097, False)):
+        rows = np.array([[0], [values - 1]])
+        assert (best_answer(Layout(1, 1, values), 0, rows, rows) is not None) == found
 
 
-def test_both_forms_of_a_reporter():
-    many, at_once = as_reporter(lambda costs, signals, trials, seed: "many")
-    assert (many(None, None, 3, 0), at_once) == ("many", True)
-    many, at_once = as_reporter(lambda costs, signals: [1, 0])
-    assert (many(None, None, 3, 0), at_once) == ([[1, 0]] * 3, False)
-    with pytest.raises(ValueError, match="of the form"):
-        as_reporter(lambda costs, signals, trials: 1)
+def test_a_learned_score_has_64_steps_of_the_same_size():
+    generator = np.random.default_rng(3)
+    often, seldom = ((generator.random((2048, 40)) < generator.random(40)).astype(int) for _ in range(2))
+    score = Score.learned(often, seldom, 2)
+    steps = histogram(score, np.vstack([often, seldom]))
+    assert len(steps) == 64
+    assert np.all(np.abs(steps - 64) <= 1)  # of 4096 rows, each with a score of its own
+    assert score.name == "the learned likelihood ratio"
 
 
-@pytest.mark.parametrize("mechanism", [PaperCoin(2.0), Memoized(2.0, 1.0)], ids=lambda one: one.kind)
-def test_clients_of_a_mechanism_answer_by_the_one_decision(mechanism):
-    """Each trial is a client of its own number, from the public prior, with its own coins."""
-    cost, signals, coins = usual_costs()["cheap"], np.array([0.3, 1.0, 0.2]), SeededCoins(6)
-    found = MechanismReporter(mechanism, Prior(0.25, 4), Averaging(by="probability"))(cost, signals, 50, 6)
-    alike = cost[np.zeros(50, np.int64)]
-    memory = None
-    if isinstance(mechanism, Memoized):
-        memory = mechanism.enrol(alike, coins.uniform(np.arange(50), 0, ENROLMENT))
-    state = ClientState(np.full(50, 1.0), 4.0, memory)
-    for round, signal in enumerate(signals):
-        uniform = coins.uniform(np.arange(50), round)
-        state, came = client_step(alike, mechanism, state, signal, uniform, averaging=Averaging(by="probability"))
-        np.testing.assert_array_equal(found[:, round], came)
-
-
-@pytest.mark.parametrize("honest", [0, 1, 3])
-def test_a_sum_is_the_clients_bit_and_the_others(honest):
-    """The others are clients of their own, dear unless said otherwise."""
-    signals, coins = np.array([1.0, 0.4]), SeededCoins(3)
-    one = MechanismReporter(Clamp(1.0), averaging=Averaging(by="probability"))
-    own = one.bits(usual_costs()["cheap"], signals, np.arange(40), coins).astype(int)
-    for others in (None, usual_costs()["middle"]):
-        crowd = one.bits(others or usual_costs()["dear"], signals, np.arange(40, 40 * (honest + 1)), coins)
-        found = SumReporter(Clamp(1.0), honest, others)(usual_costs()["cheap"], signals, 40, 3)
-        np.testing.assert_array_equal(found, own + crowd.reshape(40, honest, 2).sum(axis=1))
-
-
-def test_a_finding_says_what_was_seen():
-    claim = per_report(1.0, rounds=1)[0]
-    found = Finding(claim, 1.25, "a yes", 1900, 2000, 100, 2001)
-    assert str(found).startswith("REFUTED: ")
-    assert str(found).endswith(": at least 1.2500 (a yes: 1,900 of 2,000 against 100 of 2,001)")
-    assert str(Finding(claim, 1.0, "a yes")).startswith("not refuted: ")
-
-
-@pytest.mark.parametrize("error", [0.0, 1.0, -0.1, np.nan])
-def test_a_bound_needs_a_rate_of_error(error):
-    with pytest.raises(ValueError, match="must be"):
-        chance_at_least(1, 3, error)
+def test_a_learned_score_adds_up_the_ratios_of_each_answer_after_the_one_before():
+    """The first answer is looked at as if after a 0."""
+    rows, other = np.array([[0, 1], [1, 1], [1, 0]]), np.array([[0, 0], [1, 0]])
+    score = Score.learned(rows, other, 2)
+    first = {0: np.log((1.5 / 4) / (1.5 / 3)), 1: np.log((2.5 / 4) / (1.5 / 3))}
+    then = {
+        (0, 0): np.log((0.5 / 2) / (1.5 / 2)),
+        (0, 1): np.log((1.5 / 2) / (0.5 / 2)),
+        (1, 0): np.log((1.5 / 3) / (1.5 / 2)),
+        (1, 1): np.log((1.5 / 3) / (0.5 / 2)),
+    }
+    total = {pair: first[pair[0]] + ratio for pair, ratio in then.items()}
+    for pair, expected in total.items():
+        step = int(score.codes(np.array([pair]))[0])
+        assert step == sum(expected >= edge - 1e-12 for edge in score.edges)

@@ -131,3 +131,46 @@ def test_a_certificate_says_per_what_and_against_whom():
     assert "the box [0.1839, 0.592]" in str(certificate(CappedCoin(1.0, 0.5)))
     assert certificate(TrackingClamp(1.0), Averaging()).epsilon == 1.0
     assert certificate(Clamp(1.0), Averaging(by="probability")).epsilon == 1.0
+
+
+@dataclass(frozen=True)
+class Sudden(Mechanism):
+    """A mechanism of one's own whose box is wide in a narrow range of averages alone."""
+
+    first: float
+    last: float
+    kind = "sudden"
+    needs_public_average = True
+
+    def parameters(self):
+        return self.first, self.last
+
+    @staticmethod
+    def response(intent, average, parameters):
+        return intent
+
+    @staticmethod
+    def limits(average, parameters):
+        wide = (parameters[0] <= average) & (average <= parameters[1])
+        return np.where(wide, 0.2, 0.4), np.where(wide, 0.8, 0.6)
+
+
+@pytest.mark.parametrize(
+    "where", [(0.0, 0.0), (1e-12, 1e-6), (0.1234, 0.124), (0.75, 0.75), (1 - 1e-6, 1 - 1e-12), (1.0, 1.0)]
+)
+def test_a_box_that_is_wide_for_few_averages_is_found(where):
+    """At both ends, just beside them, and at every multiple of 1/2000 between."""
+    assert certificate(Sudden(*where)).epsilon == pytest.approx(math.log(4.0))
+    assert certificate(Sudden(2.0, 3.0)).epsilon == pytest.approx(math.log(1.5))  # no average is there
+
+
+class Unsaid(Around):
+    """It follows the average too, and does not say so."""
+
+    needs_public_average = False
+
+
+def test_a_box_that_follows_the_average_unsaid_gets_no_certificate():
+    """Rather than that of the box around some average."""
+    with pytest.raises(TypeError):
+        certificate(Unsaid())

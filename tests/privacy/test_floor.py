@@ -5,7 +5,7 @@ from functools import cache
 
 import numpy as np
 import pytest
-from scipy.optimize import linprog
+from scipy.optimize import brentq, linprog
 from scipy.stats import ttest_1samp
 
 from turnout import (
@@ -18,12 +18,13 @@ from turnout import (
     paper_population,
     simulate,
 )
+from turnout.algorithm.channel import Channel
 from turnout.algorithm.enrolment import released
 from turnout.algorithm.mechanism import Public
 from turnout.algorithm.mechanisms import Clamp, LearnedMemoized, Memoized, RandomizedResponse, TrackingClamp
 from turnout.privacy import floor as module
 from turnout.privacy.accounting import total_epsilon
-from turnout.privacy.floor import _by_type, floor, types_of, values_at
+from turnout.privacy.floor import Floor, _by_type, _cost, _groups, _shift, best_release, floor, types_of, values_at
 
 FALSE_ALARM = 1e-6
 
@@ -139,9 +140,10 @@ def test_from_random_selection_to_the_optimum():
     assert found[-1].reached < 0.002  # what 41 levels cost
 
 
-def test_equal_weights_are_a_unit():
+@pytest.mark.parametrize("types", [200, 5])
+def test_equal_weights_are_a_unit(types):
     costs = paper_population(0, 40).costs
-    plain, watts = floor(Problem(costs, 20.0), 4.0), floor(Problem(costs, 60.0, np.full(40, 3)), 4.0)
+    plain, watts = floor(Problem(costs, 20.0), 4.0, types), floor(Problem(costs, 60.0, np.full(40, 3)), 4.0, types)
     assert watts.gap == pytest.approx(plain.gap, abs=1e-4)
     assert watts.reached == pytest.approx(plain.reached, abs=1e-4)
     assert watts.channels[0].price == pytest.approx(plain.channels[0].price / 3, rel=1e-3)
@@ -268,3 +270,89 @@ def test_bound_and_channel_meet_where_every_client_is_a_type(weights):
     brought = 24.0 if weights is None else float(weights.sum())
     found = floor(Problem(paper_population(0, 24).costs, 0.5 * brought, weights), 4.0, types=1000)
     assert 0.0 <= found.reached - found.gap < 0.005
+
+
+def test_who_is_at_the_mean_stays_below_the_cut():
+    assert types_of(np.array([[0.0], [1.0], [2.0]]), np.zeros(3, np.int64), 2).tolist() == [0, 0, 1]
+    assert types_of(np.array([[3.0], [3.0]]), np.zeros(2, np.int64), 2).tolist() == [0, 0]  # alike: not cut
+    many = np.array([[0.0], [1.0], [0.0], [1.0], [0.0], [1.0], [0.0], [1.2]])  # six a little apart, two a little more
+    assert types_of(many, np.array([0, 0, 0, 0, 0, 0, 1, 1]), 3).tolist() == [0, 2, 0, 2, 0, 2, 1, 1]
+
+
+def test_a_dozen_weights_and_no_more():
+    assert _groups(np.array([5.0, 3.0, 5.0])).tolist() == [1, 0, 1]
+    assert _groups(np.arange(12.0)).tolist() == list(range(12))
+    with pytest.raises(
+        ValueError, match="weights must be of at most 12 different sizes for the best channel, got 13 sizes"
+    ):
+        _groups(np.arange(13.0))
+
+
+def test_clients_are_compared_by_what_a_unit_costs_them(monkeypatch):
+    """Twice the weight at twice the cost is the same type; the levels are multiples of 1/40."""
+    seen = []
+    monkeypatch.setattr(module, "types_of", lambda *given: seen.append(given) or types_of(*given))
+    weights = np.array([1, 2, 4, 1, 2, 4])
+    problem = Problem(PolynomialCosts(weights[:, None] * np.repeat([[1.0], [5.0]], 3, axis=0), (2,)), 7.0, weights)
+    found = best_release(problem, 2.0, types=2)
+    ((features, group, types),) = seen
+    np.testing.assert_allclose(features, np.repeat(features[[0, 3]], 3, axis=0), rtol=1e-12)
+    assert features.shape == (6, 41)
+    assert (group.tolist(), types, found.gap) == ([0] * 6, 2, 0.0)
+    (channel,) = found.channels
+    np.testing.assert_allclose(channel.levels * 40.0, np.rint(channel.levels * 40.0), atol=1e-9)
+    exact = floor(problem, 2.0)  # each weight has a channel of its own, and for costs like these it is the same one
+    assert found.reached == pytest.approx(exact.reached, abs=1e-6)
+    assert 0.0 < exact.gap <= exact.reached
+
+
+def test_the_best_channel_as_a_mechanism_keeps_its_levels_off_zero():
+    channel = Channel(2.0, np.array([0.0, 0.1234567, 1.0]), np.array([0.2, 0.1, 0.1]), 7.0)
+    mechanism = Floor(2.0, 0.1, 0.2, (channel,), None).memoized()
+    assert mechanism.levels == (0.25 / 40.0, 0.123457, 1.0)  # a quarter of the programme's smallest level
+    assert (mechanism.epsilon, mechanism.price, mechanism.least) == (2.0, 7.0, (0.2, 0.1, 0.1))
+
+
+@pytest.mark.parametrize("epsilon", [0.5, 3.0])
+def test_a_bound_is_lowered_by_just_as_much_as_it_must_be(epsilon):
+    """Until at each average what clients pay more, and e^epsilon times what they pay less, adds up to 0 or more."""
+
+    def worst(rest, shift):
+        lower = rest + shift
+        return min(float(column[column > 0].sum() + np.exp(epsilon) * column[column < 0].sum()) for column in lower.T)
+
+    for seed in range(5):
+        rest = np.random.default_rng(seed).normal(0.0, 1.0, (6, 9))
+        root = brentq(lambda shift, rest=rest: worst(rest, shift), 0.0, 9.0, xtol=1e-14)
+        assert root < _shift(rest, epsilon) * (1 + 1e-9) < root * (1 + 2e-9) + 1e-10
+    assert _shift(np.zeros((3, 2)), epsilon) == _shift(np.ones((3, 2)), epsilon) == 0.0
+    assert _shift(np.full((3, 2), -1.0), epsilon) == pytest.approx(1.0, abs=1e-10)
+    enough = np.array([[-1.0], [np.exp(epsilon) + 1e-9]])
+    assert _shift(enough, epsilon) == 0.0
+    assert _shift(enough - 1e-3, epsilon) > 0.0
+
+
+@pytest.mark.parametrize("price", [0.6, 1.0, 1.7])
+@pytest.mark.parametrize("share", [0.32, 0.4, 0.5, 0.65, 0.68])
+def test_the_cost_of_channels_is_that_of_a_coin_between_two_prices(price, share):
+    """All clients rank two levels alike, so that shares between 0.32 and 0.68 come about by mixing alone.
+
+    With levels 0.2 and 0.8 at e^epsilon = 4, the favoured level has chance 0.8 and the other 0.2. The ranking turns
+    at a price of 1, as 0.8^2 is 0.6 more than 0.2^2, for 0.6 more of taking part.
+    """
+    weights = np.array([1.0, 1.0, 3.0])
+    group = np.array([0, 0, 1])
+    problem = Problem(PolynomialCosts(weights[:, None], (2,)), share * 5.0, np.array([1, 1, 3]))
+    channel = Channel(np.log(4.0), np.array([0.2, 0.8]), np.array([0.2, 0.2]), price)
+    few, many = (a * 0.2**2 + (1 - a) * 0.8**2 for a in (0.8, 0.2))
+    mix = (share - 0.32) / 0.36
+    exact = 5.0 * ((1 - mix) * few + mix * many)
+    assert _cost(problem, [channel, channel], weights, group) == pytest.approx(exact, rel=1e-9)
+
+
+def test_a_capacity_that_no_price_brings_costs_what_the_nearest_does():
+    channel = Channel(np.log(4.0), np.array([0.2, 0.8]), np.array([0.2, 0.2]), 1.0)
+    costs, one = PolynomialCosts([[1.0], [1.0]], (2,)), np.zeros(2, np.int64)
+    for capacity, favoured in ((0.1, 0.2), (1.9, 0.8)):
+        exact = 2.0 * (0.8 * favoured**2 + 0.2 * (1.0 - favoured) ** 2)
+        assert _cost(Problem(costs, capacity), [channel], np.ones(2), one) == pytest.approx(exact, rel=1e-9)

@@ -1,35 +1,19 @@
-"""The ledger: counts before the toss, never too little, and notices an older copy of itself."""
+"""The ledger: counts before the toss, and one process at a time may have it open."""
 
 import json
 import math
 import os
-import shutil
 import subprocess
 import sys
 import threading
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-from client.faults import Crash, CrashingDisk, FailingDisk
+from privacy.ledgers import again, begin, spend
 from turnout.errors import FileProblem
-from turnout.privacy.journal import Disk, InUse, Journal
-from turnout.privacy.ledger import BudgetSpent, Ledger, LedgerRolledBack, Limit
-
-
-def begin(folder, reports=10, epsilon_per_report=1.0, **options):
-    limit = Limit(reports, epsilon_per_report)
-    return Ledger.open(folder / "cost.jsonl", datum="cost", limit=limit, **options)
-
-
-def again(folder, **options):
-    return Ledger.open(folder / "cost.jsonl", datum="cost", **options)
-
-
-def spend(ledger, rounds, run="run"):
-    for round in rounds:
-        ledger.reserve(run, round, 0.5)
+from turnout.privacy.journal import InUse
+from turnout.privacy.ledger import BudgetSpent, Ledger, Limit, Reservation
 
 
 def test_a_budget_of_n_yields_n_across_runs_servers_and_restarts(tmp_path):
@@ -111,256 +95,6 @@ def test_plain_readable_private_files(tmp_path):
         assert (tmp_path / "cost.jsonl").stat().st_mode & 0o777 == 0o600
 
 
-# An older copy
-
-
-@pytest.mark.parametrize("elsewhere", [False, True])
-def test_a_restored_older_file_is_refused(tmp_path, elsewhere):
-    options = {"witness": tmp_path / "stick"} if elsewhere else {}
-    path = tmp_path / "cost.jsonl"
-    with begin(tmp_path, **options) as ledger:
-        spend(ledger, range(3))
-    older = path.read_bytes()
-    with again(tmp_path, **options) as ledger:
-        spend(ledger, range(3, 5))
-    newest = path.read_bytes()
-    for copy in (
-        older,
-        newest[:-1],
-        newest[:-90],
-        newest.rsplit(b"\n", 2)[0] + b"\n",
-        older.split(b"\n")[0] + b"\n",
-        b"",
-    ):
-        path.write_bytes(copy)
-        with pytest.raises(LedgerRolledBack, match=r"has seen entry 5.*Restore the newest copy"):
-            again(tmp_path, **options)
-        assert path.read_bytes() == copy  # a refusal changes nothing
-    path.unlink()
-    with pytest.raises(LedgerRolledBack):
-        begin(tmp_path, **options)
-    path.write_bytes(newest)
-    with again(tmp_path, **options) as ledger:
-        assert ledger.spent == 5
-
-
-def test_a_missing_or_unreadable_witness_is_refused(tmp_path):
-    with begin(tmp_path) as ledger:
-        spend(ledger, range(2))
-    witness = tmp_path / "cost.jsonl.witness"
-    with pytest.raises(
-        LedgerRolledBack, match=r"no witness at .*other \(the ledger began with .*cost\.jsonl\.witness\)"
-    ):
-        again(tmp_path, witness=tmp_path / "other")
-    kept = witness.read_bytes()
-    for garbage in (b"", b"[]", b"{}", b"\xff", kept[: len(kept) // 2]):
-        witness.write_bytes(garbage)
-        with pytest.raises(FileProblem, match="cannot be read"):
-            again(tmp_path)
-    witness.unlink()
-    with pytest.raises(LedgerRolledBack, match="bring it back"):
-        again(tmp_path)
-    witness.write_bytes(kept)
-    again(tmp_path).close()
-
-
-def test_two_copies_that_share_a_witness_are_found_out(tmp_path):
-    witness = tmp_path / "stick"
-    first, second = tmp_path / "first", tmp_path / "second"
-    first.mkdir()
-    with begin(first, witness=witness) as ledger:
-        spend(ledger, range(2))
-    shutil.copytree(first, second)
-    with again(first, witness=witness) as one, again(second, witness=witness) as two:
-        spend(one, [2])
-        with pytest.raises(LedgerRolledBack, match="another copy of this ledger may be in use"):
-            spend(two, [3])
-    with pytest.raises(LedgerRolledBack, match=r"its witness .* has seen entry 3"):
-        again(second, witness=witness)
-    witness.unlink()
-    shutil.copy(first / "cost.jsonl", witness)  # not a witness at all
-    with pytest.raises(FileProblem):
-        again(second, witness=witness)
-
-
-def test_a_fork_of_the_same_length_is_refused(tmp_path):
-    with begin(tmp_path) as ledger:
-        spend(ledger, [0])
-    fork = (tmp_path / "cost.jsonl").read_bytes(), (tmp_path / "cost.jsonl.witness").read_bytes()
-    with again(tmp_path) as ledger:
-        spend(ledger, [1])
-    mine = (tmp_path / "cost.jsonl.witness").read_bytes()
-    (tmp_path / "cost.jsonl").write_bytes(fork[0])
-    (tmp_path / "cost.jsonl.witness").write_bytes(fork[1])
-    with again(tmp_path) as ledger:
-        spend(ledger, [7, 8])
-    (tmp_path / "cost.jsonl.witness").write_bytes(mine)
-    with pytest.raises(LedgerRolledBack, match="two copies were in use"):
-        again(tmp_path)
-
-
-def test_what_is_missing_can_be_counted_as_spent(tmp_path):
-    with begin(tmp_path) as ledger:
-        spend(ledger, range(2))
-    older = (tmp_path / "cost.jsonl").read_bytes()
-    with again(tmp_path) as ledger:
-        spend(ledger, range(2, 6))
-    (tmp_path / "cost.jsonl").write_bytes(older)
-    disk = CrashingDisk(2)  # and a crash before the witness has moved
-    with pytest.raises(Crash):
-        again(tmp_path, spend_missing=True, disk=disk)
-    (tmp_path / "cost.jsonl").write_bytes(older)
-    with again(tmp_path, spend_missing=True) as ledger:
-        assert ledger.spent == 6
-        spend(ledger, range(10, 14))
-        with pytest.raises(BudgetSpent):
-            spend(ledger, [14])
-    with again(tmp_path) as ledger:
-        assert ledger.spent == 10
-
-
-def test_an_older_witness_is_harmless(tmp_path):
-    with begin(tmp_path) as ledger:
-        spend(ledger, range(2))
-    older = (tmp_path / "cost.jsonl.witness").read_bytes()
-    with again(tmp_path) as ledger:
-        spend(ledger, range(2, 6))
-    (tmp_path / "cost.jsonl.witness").write_bytes(older)
-    with again(tmp_path) as ledger:
-        assert ledger.spent == 6
-    assert json.loads((tmp_path / "cost.jsonl.witness").read_text())["number"] == 6
-
-
-# Crashes, torn lines, damage
-
-
-@pytest.mark.parametrize("power", [False, True], ids=["killed", "power lost"])
-def test_a_crash_at_every_durable_step_never_counts_too_little(tmp_path, power):
-    def life(folder, disk, granted):
-        with begin(folder, reports=3, disk=disk) as ledger:
-            for round in range(6):
-                try:
-                    if ledger.reserve("run", round, 1.0).new:
-                        granted.append(round)
-                except BudgetSpent:
-                    pass
-
-    whole = CrashingDisk()
-    (tmp_path / "whole").mkdir()
-    life(tmp_path / "whole", whole, [])
-    assert whole.steps >= 20
-    for at in range(1, whole.steps + 1):
-        folder, granted, disk = tmp_path / str(at), [], CrashingDisk(at, power)
-        folder.mkdir()
-        with pytest.raises(Crash):
-            life(folder, disk, granted)
-        disk.lose_power()
-        life(folder, None, granted)
-        assert len(granted) == len(set(granted)) >= 2  # at most one reservation is wasted
-        with again(folder) as ledger:
-            assert ledger.spent == 3
-            assert set(granted) <= set(ledger.reserved("run"))
-
-
-def test_a_torn_line_that_the_witness_never_saw_is_dropped(tmp_path):
-    path = tmp_path / "cost.jsonl"
-    with begin(tmp_path) as ledger:
-        spend(ledger, range(2))
-    whole = path.read_bytes()
-    for torn in (
-        b"{",
-        b"\0" * 300,
-        b'{"number": 3, "entry": "reserved"}\n',
-        b"\xff\xfe\r",
-        b"\n",
-        whole.splitlines()[-1],
-    ):
-        path.write_bytes(whole + torn)
-        with again(tmp_path) as ledger:
-            assert ledger.spent == 2
-        assert path.read_bytes() == whole
-
-
-def test_damage_before_the_last_line_is_refused(tmp_path):
-    path = tmp_path / "cost.jsonl"
-    with begin(tmp_path) as ledger:
-        spend(ledger, range(4))
-    whole = path.read_bytes()
-    lines = whole.splitlines(keepends=True)
-    for damaged in (
-        whole.replace(b'"round": 1,', b'"round": 9,'),
-        b"".join([*lines[:2], *lines[3:]]),
-        b"".join([lines[1], lines[0], *lines[2:]]),
-        lines[0] + b"\n" + b"".join(lines[1:]),
-    ):
-        path.write_bytes(damaged)
-        with pytest.raises((FileProblem, LedgerRolledBack), match="damaged after line"):
-            again(tmp_path)
-
-
-@pytest.mark.parametrize("lasting", [False, True])
-def test_a_full_disk_is_an_error_before_any_toss(tmp_path, lasting):
-    for at in range(1, 6):  # write, sync; then write, sync, rename of the witness
-        folder = tmp_path / str(at)
-        folder.mkdir()
-        disk = FailingDisk(lasting=lasting)
-        with begin(folder, disk=disk) as ledger:
-            disk.at = disk.steps + at
-            with pytest.raises(FileProblem, match=r"cannot be written \(No space left on device\): free space"):
-                ledger.reserve("run", 0, 1.0)
-            disk.at = 0
-            spent = ledger.spent
-            if not lasting or at > 2:
-                ledger.reserve("run", 1, 1.0)  # space was freed
-                assert ledger.spent == spent + 1
-        with again(folder) as ledger:
-            assert set(ledger.reserved("run")) >= ({1} if not lasting or at > 2 else set())
-            ledger.reserve("run", 2, 1.0)
-
-
-class FullDevice(Disk):
-    """What a real full device says."""
-
-    full = False
-
-    def write(self, descriptor, data):
-        if not self.full:
-            return super().write(descriptor, data)
-        real = os.open("/dev/full", os.O_WRONLY)
-        try:
-            return super().write(real, data)
-        finally:
-            os.close(real)
-
-
-def test_a_really_full_device(tmp_path):
-    disk = FullDevice()
-    with begin(tmp_path, disk=disk) as ledger:
-        disk.full = True
-        with pytest.raises(FileProblem, match="No space left"):
-            ledger.reserve("run", 0, 1.0)
-        assert ledger.spent == 0
-        disk.full = False
-        assert ledger.reserve("run", 0, 1.0).new
-
-
-def test_places_that_cannot_hold_a_ledger(tmp_path):
-    with pytest.raises(FileProblem, match=r"no folder .* for the ledger: create it first"):
-        begin(tmp_path / "missing")
-    with pytest.raises(FileProblem, match="no such ledger: give limit"):
-        again(tmp_path)
-    (tmp_path / "cost.jsonl").mkdir()
-    with pytest.raises(FileProblem, match="cannot be opened as a ledger"):
-        begin(tmp_path)
-    with pytest.raises(FileProblem, match="the witness cannot be written"):
-        Ledger.open(tmp_path / "b.jsonl", datum="b", limit=Limit(1, 1.0), witness=tmp_path / "no" / "w")
-    with pytest.raises(FileProblem, match="no ordinary file"):
-        Journal(Path("/dev/full"), "ledger")
-
-
-# One at a time
-
-
 def test_two_processes_cannot_use_one_ledger_at_once(tmp_path):
     code = (
         "import sys; from turnout.privacy.ledger import *; from turnout.privacy.journal import InUse\n"
@@ -404,22 +138,6 @@ def test_threads_share_a_ledger_and_never_exceed_it(tmp_path):
         assert (len(granted), len(refused), ledger.spent) == (20, 20, 20)
 
 
-def test_a_file_replaced_under_an_open_ledger_is_noticed(tmp_path):
-    path = tmp_path / "cost.jsonl"
-    with begin(tmp_path) as ledger:
-        spend(ledger, [0])
-        older = path.read_bytes()
-        spend(ledger, [1])
-        (tmp_path / "restored").write_bytes(older)
-        os.replace(tmp_path / "restored", path)
-        with pytest.raises(FileProblem, match="changed or replaced while in use"):
-            spend(ledger, [2])
-    with pytest.raises(FileProblem, match="is closed"):
-        spend(ledger, [2])
-    with pytest.raises(LedgerRolledBack):
-        again(tmp_path)
-
-
 def test_bad_arguments(tmp_path):
     for reports in (-1, 1.5, True, "many"):
         with pytest.raises(ValueError, match="limit reports must be a whole number"):
@@ -445,20 +163,53 @@ def test_bad_arguments(tmp_path):
         Ledger.open(tmp_path / "cost.jsonl", datum="other")
 
 
-def test_the_witness_has_seen_every_entry_once_it_returns(tmp_path):
-    """Also a changed limit: an older copy, with the higher limit, is refused at once."""
-    path, witness = tmp_path / "cost.jsonl", tmp_path / "cost.jsonl.witness"
+def test_a_limit_may_allow_nothing_and_its_epsilon_is_a_float(tmp_path):
+    assert Limit(0, 0).reports == 0
+    assert isinstance(Limit(1, 2).epsilon_per_report, float)
+    with begin(tmp_path, reports=1, epsilon_per_report=0.0) as ledger:
+        assert ledger.reserve("run", 0, 0.0) == Reservation("run", 0, 0.0, "", new=True)
+        with pytest.raises(BudgetSpent):
+            ledger.reserve("run", 1, 0.0)
+    with begin(tmp_path, reports=0, epsilon_per_report=0.0) as ledger:
+        assert ledger.remaining == 0
 
-    def seen():
-        return json.loads(witness.read_text())["number"]
 
-    with Ledger.open(path, datum="cost", limit=Limit(5, 1.0)) as ledger:
-        assert seen() == 0
-        ledger.reserve("run", 0, 0.5)
-        assert seen() == 1
-        older = path.read_bytes()
-        ledger.change_limit(Limit(2, 0.5))
-        assert seen() == 2
-    path.write_bytes(older)
-    with pytest.raises(LedgerRolledBack, match="ends at entry 1"):
-        Ledger.open(path, datum="cost")
+def test_either_part_of_a_limit_is_lowered_freely_and_neither_raised_without_consent(tmp_path):
+    with begin(tmp_path, reports=5, epsilon_per_report=1.0) as ledger:
+        for lower in (Limit(5, 0.5), Limit(4, 0.5), Limit(4, 0.5)):
+            ledger.change_limit(lower)
+            assert ledger.limit == lower
+        for higher in (Limit(5, 0.5), Limit(4, 0.6), Limit(9, 0.1), Limit(1, 9.0)):
+            with pytest.raises(ValueError, match=r"limit must be at most Limit\(reports=4, epsilon_per_report=0\.5\)"):
+                ledger.change_limit(higher)
+            assert ledger.limit == Limit(4, 0.5)
+        ledger.change_limit(Limit(4, 0.6), consent=True)
+    with again(tmp_path) as ledger:
+        assert ledger.limit == Limit(4, 0.6)
+
+
+def test_the_rounds_of_a_run_that_are_reserved(tmp_path):
+    with begin(tmp_path) as ledger:
+        spend(ledger, [4, 0, 2])
+        spend(ledger, [7], run="other")
+        assert ledger.reserved("run") == [0, 2, 4]
+        assert ledger.reserved("run", after=0) == [2, 4]
+        assert ledger.reserved("run", after=2) == [4]
+        assert ledger.reserved("unknown") == []
+
+
+def test_rounds_are_counted_as_far_as_a_float_can(tmp_path):
+    with begin(tmp_path) as ledger:
+        assert ledger.reserve("run", 2**53 - 1, 0.5).new
+        with pytest.raises(ValueError, match=r"round must be a whole number from 0 to 2\^53 - 1"):
+            ledger.reserve("run", 2**53, 0.5)
+
+
+def test_a_ledger_needs_a_name_and_a_limit_to_begin(tmp_path):
+    for datum in ("", None, 3):
+        with pytest.raises(ValueError, match="datum must be a name"):
+            Ledger.open(tmp_path / "cost.jsonl", datum=datum, limit=Limit(1, 1.0))
+    with pytest.raises(FileProblem, match=r"this ledger is empty: give limit=Limit\(...\) to begin it"):
+        again(tmp_path)
+    with begin(tmp_path) as ledger:
+        assert (ledger.datum, ledger.spent) == ("cost", 0)

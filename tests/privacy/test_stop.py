@@ -29,3 +29,14 @@ def test_the_frozen_average_alone_opens_the_loop():
     run = simulate(paper_population(0).problem(600), deaf, SelfTuningController(5.0), 300)
     assert run.last(100).mean() < 560
     assert run.signal[-1] > 100 * run.signal[0]
+
+
+@pytest.mark.parametrize("weights", [None, np.array([1, 3, 10])], ids=["alike", "different"])
+def test_the_intent_is_the_average_times_how_the_signal_has_moved(weights):
+    """Intent: signal times weight times average over slope, whatever a later average is."""
+    average, own = np.array([0.05, 0.4, 1.0]), np.ones(3) if weights is None else weights
+    costs = surrogate_after_stop(average, 8.0) if weights is None else surrogate_after_stop(average, 8.0, weights)
+    for signal in (4.0, 8.0, 12.0):
+        for later in (0.1, 0.9):
+            intent = signal * own * later / costs.slope(np.full(3, later))
+            np.testing.assert_allclose(intent, average * signal / 8.0, rtol=1e-12)

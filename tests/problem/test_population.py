@@ -77,6 +77,7 @@ def test_tables_round_trip(tmp_path):
         ("a.toml", GROUPS.replace("uniform = [1, 2]", "uniform = [1]"), "correct the numbers"),
         ("a.toml", GROUPS.replace("{ 2 =", "{ x =").replace("cost = { 2", "cost = { x"), "a whole power"),
         ("a.toml", "[population]\nkind='papr'\n", "'paper'"),
+        ("a.toml", "[population]\ngroups=[]\n", "population.groups must be one group or more, got none"),
     ],
 )
 def test_bad_files_say_what_is_wrong(tmp_path, name, content, says):
@@ -98,3 +99,9 @@ def test_missing_files_and_needless_options(tmp_path):
     np.savez(tmp_path / "other.npz", something=[1])
     with pytest.raises(FileProblem, match="expected the arrays coefficients and powers"):
         read_population(tmp_path / "other.npz")
+
+
+def test_of_a_whole_runs_file_the_population_is_read(tmp_path):
+    path = tmp_path / "run.toml"
+    path.write_text("rounds = 5\ncapacity = 10\n" + GROUPS + "[mechanism]\nkind = 'clamp'\nepsilon = 1.0\n")
+    assert len(read_population(path)) == 100

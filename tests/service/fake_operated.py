@@ -9,6 +9,7 @@ import time
 
 import uvicorn
 
+from turnout.service.coordinator.enrolment_desk import check_codes
 from turnout.service.operator.app import operator_app
 from turnout.service.operator.password import hashed
 from turnout.service.stores.store import Change
@@ -115,6 +116,7 @@ class FakeOperated:
         self.note(who, "revoked", f"device {slot}")
 
     async def issue_codes(self, count, weight, hours, who):
+        check_codes(count, weight, hours)
         self.note(who, "codes", f"{count} of weight {weight} for {hours:g} hours")
         return [f"{self.random.getrandbits(80):020x}" for _ in range(count)]
 

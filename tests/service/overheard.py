@@ -18,11 +18,11 @@ from service.running import send
 from service.wiretap import Wiretap
 from turnout.algorithm.coins import SeededCoins
 from turnout.algorithm.mechanisms.clamp import Clamp
+from turnout.client.durable import DATUM
 from turnout.privacy.journal import Disk
 from turnout.privacy.ledger import Ledger, Limit
 from turnout.problem.costs import PolynomialCosts
 from turnout.service.agent.agent import Agent
-from turnout.service.agent.decider import DATUM
 
 DEVICES, ROUNDS, SEED = 12, 15, 20
 PRIMES = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59, 61, 67, 71, 73, 79, 83, 89, 97, 101)

@@ -86,12 +86,22 @@ def test_consent_is_explicit_and_recorded(tmp_path):
     assert read_status(tmp_path)["limit_epsilon_per_report"] == math.inf
     with pytest.raises(Declined, match="no certificate"):
         make(tmp_path, coordinator).run(rounds=1)
-    larger = FakeCoordinator(mechanism=CLAMP | {"epsilon": 2.0})
-    make(tmp_path / "b", larger, consent=True).run(rounds=2)
-    assert read_status(tmp_path / "b")["limit_epsilon_per_report"] == 2.0
     own = make(tmp_path / "c", FakeCoordinator(mechanism=CLAMP | {"epsilon": 2.0}), mechanism=Clamp(0.5))
     assert own.join()[1].certificate.epsilon == 0.5
     own.close()
+
+
+def test_who_accepts_mechanisms_without_a_certificate_has_not_given_up_the_limit_of_the_others(tmp_path):
+    larger = FakeCoordinator(mechanism=CLAMP | {"epsilon": 2.0})
+    for limit in (None, Limit(100, 1.5)):
+        with (
+            pytest.raises(Declined, match="epsilon 2 per report"),
+            make(tmp_path, larger, consent=True, limit=limit) as agent,
+        ):
+            agent.step()
+    assert larger.reports() == []
+    make(tmp_path, larger, limit=Limit(100, 2.0)).run(rounds=2)
+    assert read_status(tmp_path)["limit_epsilon_per_report"] == 2.0
 
 
 def test_a_limit_is_raised_by_its_owner_alone(tmp_path):

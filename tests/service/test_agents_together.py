@@ -8,8 +8,9 @@ from collections import Counter
 
 from client.faults import CountingCoins
 from service.running import begun, codes_for, running, usual_rules
+from turnout.service.address import Unreachable
 from turnout.service.agent.agent import Agent
-from turnout.service.agent.connection import HttpWire, Unreachable
+from turnout.service.agent.connection import HttpWire
 from turnout.service.coordinator.roll import hashed
 from turnout.service.rounds import MISSING, NO, REFUSED, YES
 from turnout.service.rules import Safety, Timing

@@ -13,7 +13,8 @@ import pytest
 
 from service.fake_coordinator import FakeCoordinator, served
 from turnout.errors import FileProblem
-from turnout.service.agent.connection import HttpWire, Unreachable, split_url
+from turnout.service.address import Address, Unreachable
+from turnout.service.agent.connection import HttpWire
 
 GOOD = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
 
@@ -241,8 +242,8 @@ def test_nobody_there():
      "http://a:99999", "http://a b", "http://a\r\nX: 1", "http://ä.example", None],
 )  # fmt: skip
 def test_what_is_no_url(url):
-    with pytest.raises(ValueError, match="url must be"):
-        split_url(url)
+    with pytest.raises(ValueError, match="URL must be"):
+        Address.of(url)
 
 
 class TestTls:

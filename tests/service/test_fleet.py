@@ -13,7 +13,8 @@ from turnout import Averaging, Classical, PaperCoin
 from turnout.algorithm.coins import SystemCoins
 from turnout.algorithm.mechanisms.memoized import Memoized
 from turnout.errors import TurnoutError
-from turnout.service.fleet.connection import Address, Unreachable, allow_connections, read_head
+from turnout.service.address import Address, Unreachable
+from turnout.service.fleet.connection import allow_connections, read_head, request_head
 from turnout.service.fleet.fleet import Fleet
 from turnout.service.fleet.rehearsal import Rehearsal
 from turnout.service.listening.listeners import tls_context
@@ -320,10 +321,12 @@ def test_arguments_are_checked(monkeypatch):
     for url in ("localhost:80", "ftp://x", "http://", "http://x:y"):
         with pytest.raises(ValueError, match="URL must be"):
             Address.of(url)
-    assert Address.of("https://example.org/fleet/").request("POST", "/v1/enrol").startswith(b"POST /fleet/v1/enrol ")
+    head = request_head(Address.of("http://[::1]:8440/fleet/"), "POST", "/v1/enrol")
+    assert head.startswith(b"POST /fleet/v1/enrol HTTP/1.1\r\nHost: [::1]:8440\r\n")
     with pytest.raises(ValueError, match="leave some devices online"):
         Rehearsal(cut=1.0, cut_first=1, cut_rounds=1)
     monkeypatch.setattr("resource.getrlimit", lambda _: (256, 1024))
+    monkeypatch.setattr("resource.setrlimit", lambda *_: None)
     with pytest.raises(ValueError, match="devices must be at most 960 in one process here, got 10000"):
         allow_connections(10_000)
     with pytest.raises(ValueError, match="keep"):

@@ -38,6 +38,18 @@ def test_after_the_wait_it_may():
     assert limiter.allow("a", 3.0 + wait) == 0.0
 
 
+def test_looking_takes_nothing():
+    limiter = Limiter(rate=0.5, burst=2, most_keys=1)
+    assert [limiter.wait("a", 1.0) for _ in range(5)] == [0.0] * 5
+    assert len(limiter) == 0
+    assert [limiter.allow("a", 1.0) for _ in range(2)] == [0.0] * 2
+    assert [limiter.wait("a", now) for now in (1.0, 1.0, 2.5, 3.0, 9.0)] == [2.0, 2.0, 0.5, 0.0, 0.0]
+    assert limiter.wait("b", 1.0) == 0.0  # what newcomers share is full
+    assert [limiter.allow(key, 1.0) for key in "bc"] == [0.0] * 2
+    assert limiter.wait("d", 1.0) == limiter.allow("d", 1.0) == 2.0
+    assert limiter.wait("d", 9.0) == 0.0  # there is room again
+
+
 def test_memory_is_bounded_and_newcomers_share_what_is_left():
     limiter = Limiter(rate=1.0, burst=2, most_keys=100)
     passed = sum(limiter.allow(key, 0.0) == 0.0 for key in range(10_000))

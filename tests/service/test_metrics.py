@@ -1,5 +1,6 @@
 """Prometheus's text, read back by the rules of its format; and what counts as trouble."""
 
+import asyncio
 import math
 import re
 import subprocess
@@ -8,6 +9,12 @@ import sys
 import pytest
 
 from service.fake_operated import FakeOperated
+from service.running import begun, usual_rules
+from turnout import PaperCoin
+from turnout.algorithm.mechanisms.clamp import Clamp
+from turnout.algorithm.mechanisms.memoized import Memoized
+from turnout.service.coordinator.coordinator import Coordinator
+from turnout.service.coordinator.overview import Overview
 from turnout.service.operator.metrics import exposition, troubles
 
 SAMPLE = re.compile(r'([a-z_][a-z0-9_]*)(?:\{((?:[a-z_]+="(?:[^"\\\n]|\\["\\n])*",?)+)\})? (NaN|[+-]Inf|-?[0-9.e+-]+)')
@@ -47,6 +54,29 @@ def test_a_snapshot_as_metrics():
     assert found["turnout_reports_total"] == {"": 1184 * 20}
     assert found["turnout_most_signal"] == {"": math.inf}
     assert found["turnout_account_total_epsilon"] == {"": 6}
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "shown", "hidden"),
+    [
+        (Clamp(0.5), {"epsilon_per_report": 0.5}, "epsilon_lifetime"),
+        (Memoized(6.0, price=9.97), {"epsilon_lifetime": 6.0}, "epsilon_per_report"),
+        (PaperCoin(3.5), {}, "epsilon_per_report"),
+    ],
+    ids=["per report", "for a lifetime", "without a certificate"],
+)
+def test_a_certificate_stands_under_what_it_covers(tmp_path, mechanism, shown, hidden):
+    async def snapshot():
+        coordinator = Coordinator(begun(tmp_path / "run.db", usual_rules(mechanism=mechanism)))
+        try:
+            return Overview(coordinator).snapshot()
+        finally:
+            await coordinator.stop()
+
+    found = parsed(exposition(asyncio.run(snapshot())))
+    assert f"turnout_account_{hidden}" not in found
+    for name, value in shown.items():
+        assert found[f"turnout_account_{name}"] == {"": value}
 
 
 def test_what_is_not_there_is_left_out():

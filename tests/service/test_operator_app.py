@@ -12,8 +12,7 @@ import pytest
 
 from service.fake_operated import DEVICES, PASSWORD, FakeOperated, served
 from turnout.service.operator import app as module
-from turnout.service.operator.guard import WrongGuesses
-from turnout.service.stores.store import StoreProblem
+from turnout.service.stores.store import USUAL_HOURS, StoreProblem
 
 
 class Reply:
@@ -97,31 +96,6 @@ def test_guessing_is_slowed_down_and_then_refused_right_or_wrong(server):
     assert locked.json["error"] == "attempts"
     assert 1 <= int(locked.headers["retry-after"]) <= 10
     assert ask(server, "/healthz", auth=False).status == 200
-
-
-def test_guesses_come_back_slowly_and_addresses_are_apart():
-    now = 0.0
-    guesses = WrongGuesses(lambda: now)
-    for _ in range(8):
-        assert guesses.wait("a") <= 0
-        guesses.count("a")
-    assert guesses.wait("a") == pytest.approx(10)
-    assert guesses.wait("b") <= 0
-    now = 10.5
-    assert guesses.wait("a") <= 0
-    guesses.count("a")
-    assert guesses.wait("a") > 0
-    now = 1000.0
-    for _ in range(7):
-        guesses.count("a")
-    assert guesses.wait("a") <= 0
-
-
-def test_the_addresses_that_are_remembered_are_bounded():
-    guesses = WrongGuesses(lambda: 0.0)
-    for i in range(5000):
-        guesses.count(str(i))
-    assert len(guesses._free_at) <= 4096
 
 
 def test_the_right_password_is_hashed_once(server, monkeypatch):
@@ -233,6 +207,8 @@ def test_codes_and_revoking(server, operated):
     assert made.status == 201
     assert len(set(made.json["codes"])) == 3
     assert operated.changes[-1].detail == "3 of weight 7 for 1.5 hours"
+    assert change(server, "/api/codes", {"weight": 2**40}).json["hours"] == USUAL_HOURS  # as on the command line
+    assert operated.changes[-1].detail == f"1 of weight {2**40} for 24 hours"
     assert change(server, "/api/devices/17/revoke", {}).json == {"revoked": 17}
     assert list(operated.left) == [17]
 
@@ -244,8 +220,17 @@ BAD_CONTROLS = (
     *('{"capacity": Infinity}', '{"capacity": 2e6}', '{"capacity": ' + "9" * 3000 + "}"),
 )
 BAD_CODES = (
-    *('{"count": 0}', '{"count": 1001}', '{"count": 1.5}', '{"count": true}', '{"weight": 0}', '{"weight": "1"}'),
-    *('{"hours": 0}', '{"hours": -1}', '{"hours": 1e9}', '{"hours": null}', '{"n": 1}'),
+    *('{"count": 0}', '{"count": 100001}', '{"count": 1.5}', '{"count": true}', '{"weight": 0}', '{"weight": "1"}'),
+    *(
+        '{"count": 1' + "0" * 3000 + "}",
+        '{"weight": 1099511627777}',
+        '{"hours": 1e6}',
+        '{"hours": 0}',
+        '{"hours": -1}',
+        '{"hours": 1e9}',
+        '{"hours": null}',
+        '{"n": 1}',
+    ),
 )
 BAD = [("/api/control", body) for body in BAD_CONTROLS] + [("/api/codes", body) for body in BAD_CODES]
 

@@ -47,8 +47,11 @@ def test_a_plan_s_file_is_enough_but_for_the_one_choice_that_has_no_default() ->
         "capacity": 600,
         "controller": {"gain": 0.01, "initial": 1.0},
     }
-    with pytest.raises(ValueError, match="missing must be 'absent' or 'last'"):
+    told = r"--missing \(safety\.missing in a file\) must be absent or last, got nothing: absent if .*, last if"
+    with pytest.raises(ValueError, match=told):
         rules_from_settings(Table(plan))
+    with pytest.raises(ValueError, match="must be absent or last, got 'gone'"):
+        Safety("gone")
     rules = rules_from_settings(Table(plan | {"safety": {"missing": "last"}}))
     assert isinstance(rules.controller, IntegralController)
     assert rules.mechanism == Clamp(1.0)

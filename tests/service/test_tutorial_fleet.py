@@ -120,6 +120,7 @@ def ten_devices_are_there(terminal: Terminal) -> None:
         terminal.ask("/", password="wrong")
 
 
+@pytest.mark.deployment
 def test_the_readme_s_steps_for_operators(terminal: Terminal) -> None:
     serve, codes, agents, look = blocks(section((ROOT / "README.md").read_text(), "For fleet operators"))
     terminal.run(serve)

@@ -95,7 +95,7 @@ def test_a_run_that_fails_is_a_row(tmp_path):
     wanted = design({"grid": grid})
     found = sweep(wanted, tmp_path, jobs=1)
     assert [row["error"] is None for row in found.rows] == [True, False, True, False, True, True, True, False]
-    assert "capacity must be above 7.4 (what the privacy coin alone brings)" in found.rows[1]["error"]
+    assert "capacity must be above 7.4 and at most " in found.rows[1]["error"]
     assert found.rows[1]["cost"] is None
     assert found.rows[1]["mechanism.beta"] == 1.0
     assert len(found.failed) == 3

@@ -46,9 +46,9 @@ MANY = pytest.param("many", marks=pytest.mark.deployment)
 def test_forecast_is_what_simulation_gives(population, mechanism):
     problem, made = POPULATIONS[population](), MECHANISMS[mechanism]
     if population == "C/N = 0.1" and mechanism not in ("classical", "beta=3.5"):
-        with pytest.raises(ValueError, match="what the privacy coin alone brings"):
+        with pytest.raises(ValueError, match="whose coin alone brings fewer"):
             predict(problem, made)
-        with pytest.raises(ValueError, match="what the privacy coin alone brings"):
+        with pytest.raises(ValueError, match="whose coin alone brings fewer"):
             tune(problem, made)
         return
     server = IntegralController(0.0075, 0.35) if population == "paper" else tune(problem, made).controller()

@@ -67,9 +67,9 @@ class SeededCoins:
         first, last = int(clients.min()) // 4, int(clients.max()) // 4
         if last - first < clients.size:  # dense: each block is made once, for four clients
             blocks = np.arange(first, last + 1, dtype=np.uint64)
-            quads = np.stack(block_words(blocks, round, purpose, self.key), axis=-1).reshape(-1)
+            quads = np.stack(block_words(blocks, round, purpose, self.key), axis=1).ravel()
             return quads[clients - np.uint64(4 * first)]  # type: ignore[no-any-return]
-        quads = np.stack(block_words(clients // np.uint64(4), round, purpose, self.key), axis=-1)
+        quads = np.stack(block_words(clients // np.uint64(4), round, purpose, self.key), axis=1)
         return quads[np.arange(clients.size), clients % np.uint64(4)]  # type: ignore[no-any-return]
 
     def uniform(self, clients: Any, round: int, purpose: int = PARTICIPATION) -> Array:

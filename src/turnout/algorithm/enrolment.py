@@ -12,7 +12,7 @@ from turnout.problem.problem import Problem
 
 def released(problem: Problem, mechanism: Mechanism, coins: Coins) -> Costs | None:
     """The public surrogate costs that a mechanism releases, once, at joining; None if it releases nothing."""
-    if type(mechanism).enrol is Mechanism.enrol:
+    if not mechanism.releases_once:
         return None
     uniform = coins.uniform(np.arange(len(problem)), 0, ENROLMENT)
     return mechanism.enrol(problem.costs, uniform, problem.unit_weights, problem.capacity / problem.most)

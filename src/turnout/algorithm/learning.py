@@ -31,7 +31,7 @@ def levels_around(share: float) -> Array:
 
 RATIOS = np.geomspace(0.02, 50.0, 120)
 """Types of clients: what each would bring at the price if it could come more than always, in parts of the mean. So
-close together that every level is best for one of them: else levels that many release look like lies."""
+close together that nearly every level is best for one of them: else levels that many release look like lies."""
 
 REDESIGN_AFTER = (50, 150, 400, 1200, 4000)
 """Released levels after which the channel is designed anew: each is worth a linear programme."""

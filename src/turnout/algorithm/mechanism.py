@@ -49,6 +49,13 @@ class Mechanism:
     needs_population: ClassVar[bool] = False
     """Whether clients can only join together, in a simulation, so that no real client can use it by itself."""
 
+    releases_once: ClassVar[bool] = False
+    """Whether it has an `enrol` of its own: a release at joining, on which alone the client acts from then on."""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        cls.releases_once = cls.enrol is not Mechanism.enrol
+
     def parameters(self) -> tuple[Any, ...]:
         """The numbers (or arrays of shape (clients,)) that `response` and `limits` take."""
         return ()

@@ -10,7 +10,7 @@ and they are made to hold exactly. A float such as 1 / (1 + exp(epsilon)) breaks
 
 from __future__ import annotations
 
-from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal, localcontext
 from functools import lru_cache
 
 from turnout.errors import invalid
@@ -18,8 +18,7 @@ from turnout.errors import invalid
 WORDS = 2**53
 """How many different words the real coin has."""
 
-_DIGITS = Context(prec=60)
-_DOWN, _UP = Context(prec=60, rounding=ROUND_FLOOR), Context(prec=60, rounding=ROUND_CEILING)
+_DOWN = Context(prec=60, rounding=ROUND_FLOOR)  # of our own: the caller's may be as coarse as it likes
 
 
 def check_epsilon(epsilon: float, name: str = "epsilon") -> None:
@@ -28,10 +27,10 @@ def check_epsilon(epsilon: float, name: str = "epsilon") -> None:
         raise invalid(name, "above 0 and at most 30", epsilon, "values from 0.1 to 8 are usual")
 
 
-def growth(epsilon: float) -> Decimal:
-    """e^epsilon, rounded down: a bound that holds for it holds for the true number."""
-    exact = _DIGITS.exp(Decimal(epsilon))
-    return _DOWN.multiply(exact, Decimal(1) - Decimal(10) ** -50)
+def growth(epsilon: float, less: Decimal = Decimal()) -> Decimal:
+    """e^epsilon, less a share of it, rounded down: a bound that holds for it holds for the true number."""
+    below = _DOWN.next_minus(_DOWN.exp(Decimal(epsilon)))  # the exponential is rounded to the nearest
+    return _DOWN.multiply(below, _DOWN.subtract(1, less))
 
 
 def holds(low: int, high: int, epsilon: float) -> bool:
@@ -44,7 +43,6 @@ def holds(low: int, high: int, epsilon: float) -> bool:
     if not 0 < low <= high < WORDS:
         return False
     factor = growth(epsilon)
-    # Rounded down in a context of our own: the caller's may be as coarse as it likes.
     return high <= _DOWN.multiply(factor, Decimal(low)) and WORDS - low <= _DOWN.multiply(factor, Decimal(WORDS - high))
 
 
@@ -69,17 +67,14 @@ def widest_box(epsilon: float, center: float = 0.5) -> tuple[float, float]:
     if not 0.0 < center < 1.0:
         raise invalid("center", "above 0 and below 1", center, "try capacity / clients")
     factor = growth(epsilon)
-    odds = _DIGITS.divide(Decimal(center), 1 - Decimal(center))
-    middle = min(odds, 1 / odds) * (factor - 1)
-    reach = (middle + _DIGITS.sqrt(middle * middle + 4 * factor)) / 2
-    low = int((WORDS * odds / (odds + reach)).to_integral_value(ROUND_CEILING))
-    high = (
-        WORDS - low
-        if center == 0.5
-        else int((WORDS * odds * reach / (1 + odds * reach)).to_integral_value(ROUND_FLOOR))
-    )
+    with localcontext(_DOWN):
+        odds = Decimal(center) / (1 - Decimal(center))
+        middle = min(odds, 1 / odds) * (factor - 1)
+        reach = (middle + (middle * middle + 4 * factor).sqrt()) / 2
+        low = int((WORDS * odds / (odds + reach)).to_integral_value(ROUND_CEILING))
+        high = int((WORDS * odds * reach / (1 + odds * reach)).to_integral_value(ROUND_FLOOR))
     while not holds(low, high, epsilon):  # at most a step or two, where rounding to integers cost a last unit
-        low, high = (low + 1, high - 1) if center == 0.5 else (low, high - 1)
+        high -= 1
         if high < low:
             raise invalid("epsilon", "large enough for a box of 53 bits around the centre", epsilon, "raise it")
     return low / WORDS, high / WORDS

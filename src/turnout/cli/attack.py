@@ -111,13 +111,10 @@ def _fresh(settings: Path | None, given: dict[str, Any]) -> Run:
 
 
 def _name(run: Run, budget: int | None) -> str:
-    """A mechanism in words; an epsilon never stands alone."""
-    settings = run.mechanism.settings()
-    words = str(settings.pop("kind"))
-    epsilon = "total epsilon" if words == "memoized" else "epsilon per report"
-    for name, value in settings.items():
-        words += f", {epsilon if name == 'epsilon' else name} {value}" if isinstance(value, (int, float)) else ""
-    return words + ("" if budget is None else f", for {budget} reports")
+    """A mechanism in words, and for how many reports it is."""
+    from turnout.algorithm.mechanisms import in_words
+
+    return in_words(run.mechanism.settings()) + ("" if budget is None else f", for {budget} reports")
 
 
 def _work(targets: list[Target], quiet: bool) -> tuple[Lines, bool]:

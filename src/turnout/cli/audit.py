@@ -128,45 +128,15 @@ def _of_mechanism(
 
 
 def _of_user(place: str, claim: float | None, lifetime: bool, rounds: int, delta: float) -> Subject:
+    from turnout.client.cost_files import load
     from turnout.privacy.audit_reporters import as_reporter
     from turnout.privacy.audit_subjects import Subject
 
     if claim is None:
         raise ValueError("--claim is missing: give the epsilon per report that your reporter promises")
-    found = load(place)
+    found = load(place, "--reporter")
     as_reporter(found)  # says what is wrong with it, before any work is done
     return Subject(place, found, _claimed(claim, lifetime, rounds, delta))
-
-
-def load(place: str) -> Any:
-    """What `package.module:function` names; modules of the current folder are found.
-
-    Raises:
-        ValueError: there is no such module, or nothing of that name in it.
-
-    Example:
-        >>> load("math:sqrt")(4.0)
-        2.0
-    """
-    import importlib
-    import os
-    import sys
-
-    module, colon, name = place.partition(":")
-    if not colon or not module or not name:
-        raise invalid("--reporter", "of the form package.module:function", repr(place), "write mine:reporter")
-    if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
-    try:
-        found: Any = importlib.import_module(module)
-    except Exception as error:
-        why = f"{module} cannot be imported ({type(error).__name__}: {error})"
-        raise invalid("--reporter", "in a module that can be imported", why, "run in the module's folder") from error
-    for part in name.split("."):
-        if not hasattr(found, part):
-            raise invalid("--reporter", f"the name of something in {module}", repr(name), "correct the name")
-        found = getattr(found, part)
-    return found
 
 
 def _go(subjects: list[Subject], trials: int, false_alarm: float, seed: int | None, as_json: bool) -> None:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from turnout.errors import invalid
+
+if TYPE_CHECKING:
+    from turnout.problem.problem import Problem
 
 
 def one_of(*names: str) -> Callable[[str], list[str]]:
@@ -57,7 +60,11 @@ MechanismChoice = Annotated[
 ]
 Epsilon = Annotated[
     float | None,
-    typer.Option(help="Per report, of a certified mechanism; clamp, unless another is named.", show_default=False),
+    typer.Option(
+        help="Per report, of a certified mechanism (clamp, unless another is named); of memoized and "
+        "learned-memoized, in total.",
+        show_default=False,
+    ),
 ]
 ControllerChoice = Annotated[
     str | None,
@@ -141,3 +148,25 @@ def choose_population(
         if values["population"].get("kind") not in ("paper", "paper-drawn"):
             raise ValueError("capacity is missing: give --capacity, or capacity = … in the settings")
         values["capacity"] = values["population"].get("clients", 1200) / 2
+
+
+def problem_from(settings: Path | None, *options: Any) -> tuple[Problem, dict[str, Any]]:
+    """(the clients and the capacity, all settings) of a file of `turnout simulate`, options, or both.
+
+    Args:
+        settings: the file.
+        options: population, clients, seed and capacity, as `choose_population` takes them.
+
+    Raises:
+        ValueError: a setting that no run has.
+    """
+    from turnout.problem.population import population_from_table
+    from turnout.settings import RUN_KEYS, Table, read_toml
+
+    values = read_toml(settings) if settings else {}
+    choose_population(values, *options)
+    table = Table(values)
+    problem = population_from_table(table.table("population")).problem(table.number("capacity"))
+    table.ignore(*RUN_KEYS)
+    table.finish()
+    return problem, values

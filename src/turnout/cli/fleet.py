@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -24,7 +23,7 @@ KEPT = 256
 
 
 def fleet(
-    url: Annotated[str, typer.Argument(help="Of the coordinator, such as http://127.0.0.1:8000.")],
+    url: Annotated[str, typer.Argument(help="Of the coordinator, such as http://127.0.0.1:8440.")],
     codes: Annotated[Path, typer.Option(help="One-time codes, one a line, as `turnout operate codes` prints them.")],
     devices: Annotated[
         int | None, typer.Option(help="How many devices; device i takes line i.", show_default="one a code")
@@ -60,7 +59,7 @@ def fleet(
 
     Nothing is kept on disk: a fleet that is started again enrols anew. A real device runs `turnout join`.
 
-    [bold]Example:[/bold] turnout fleet http://127.0.0.1:8000 --codes codes.txt --cut 0.95:200:50
+    [bold]Example:[/bold] turnout fleet http://127.0.0.1:8440 --codes codes.txt --cut 0.95:200:50
     """
     from turnout.service.fleet.fleet import Fleet
 
@@ -122,16 +121,15 @@ def _rehearsal(late: str | None, cut: str | None) -> Rehearsal:
 
 
 def _go(prepared: Callable[..., Fleet], rounds: int | None, as_json: bool) -> FleetRecord:
-    """Run it on uvloop where that is installed, and show how it goes."""
+    """Run it, and show how it goes."""
     import asyncio
     import signal
 
     from rich.console import Console
     from rich.progress import Progress, SpinnerColumn, TextColumn
 
-    faster: Callable[[], Any] | None = None
-    with contextlib.suppress(ImportError):
-        from uvloop import new_event_loop as faster
+    from turnout.service.many_connections import run_in_loop
+
     console = Console(stderr=True)
     columns = (SpinnerColumn(), TextColumn("{task.description}"))
     with Progress(*columns, console=console, transient=True, disable=as_json or not console.is_terminal) as bar:
@@ -143,8 +141,7 @@ def _go(prepared: Callable[..., Fleet], rounds: int | None, as_json: bool) -> Fl
                 asyncio.get_running_loop().add_signal_handler(number, fleet.stop)
             return await fleet.run(rounds)
 
-        with asyncio.Runner(loop_factory=faster) as runner:
-            return runner.run(run())
+        return run_in_loop(run())
 
 
 def _line(record: FleetRecord) -> str:

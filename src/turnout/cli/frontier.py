@@ -52,6 +52,7 @@ def frontier(
     """
     from turnout.plan.wish import ADVERSARIES, Wish
     from turnout.report.page import plotly_source
+    from turnout.settings import Table
     from turnout.simulation.output import check_writable
 
     if output is not None:
@@ -62,7 +63,8 @@ def frontier(
     if honest is not None and adversary == "server":
         allowed = "given with --adversary sum or both"
         raise invalid("--honest", allowed, honest, "leave it out: this server sees each report by itself")
-    problem, planned = _problem(settings, (population, clients, population_seed, capacity), rounds)
+    problem, values = choices.problem_from(settings, population, clients, population_seed, capacity)
+    planned = rounds if rounds is not None else Table(values).whole("rounds", 10_000)
     asked = ADVERSARIES if adversary == _BOTH else (adversary,)
     stated: dict[str, Any] = {"rounds": planned, "delta": delta, "check": check}
     wishes = [stated | {"adversary": one, "honest": honest if one == "sum" else None} for one in asked]
@@ -72,20 +74,6 @@ def frontier(
     _say([one.facts() for one in found], output, as_json, stopped)
     if stopped:
         raise typer.Exit(130)
-
-
-def _problem(settings: Path | None, options: tuple[Any, ...], rounds: int | None) -> tuple[Problem, int]:
-    """(the clients and the capacity, the rounds), from a file of `turnout simulate`, options, or both."""
-    from turnout.problem.population import population_from_table
-    from turnout.settings import Table, read_toml
-    from turnout.simulation.run_settings import RUN_KEYS
-
-    values = read_toml(settings) if settings else {}
-    choices.choose_population(values, *options)
-    table = Table({name: value for name, value in values.items() if name not in RUN_KEYS})
-    problem = population_from_table(table.table("population")).problem(table.number("capacity"))
-    table.finish()
-    return problem, rounds if rounds is not None else Table(values).whole("rounds", 10_000)
 
 
 def _work(problem: Problem, wishes: list[dict[str, Any]], quiet: bool) -> tuple[list[Frontier], bool]:

@@ -40,7 +40,7 @@ CostFile = Annotated[
     Path | None, typer.Option(help="A TOML or JSON file with coefficients and powers.", show_default=False)
 ]
 CostFunction = Annotated[
-    str | None, typer.Option(help="package.module:name, called in each round.", show_default=False)
+    str | None, typer.Option(help="module:name, called in each round; also of the current folder.", show_default=False)
 ]
 Reports = Annotated[
     int | None,
@@ -49,7 +49,13 @@ Reports = Annotated[
 EpsilonPerReport = Annotated[
     float | None, typer.Option(help="The most that one report may give away.", show_default="as before, or 1.0")
 ]
-AcceptUncertified = Annotated[bool, typer.Option("--accept-uncertified", help="Take part also without a certificate.")]
+AcceptUncertified = Annotated[
+    bool,
+    typer.Option(
+        "--accept-uncertified",
+        help="Take part also without a certificate; a mechanism that has one keeps the limit even so.",
+    ),
+]
 RaiseLimit = Annotated[
     bool, typer.Option("--raise-limit", help="Agree to higher limits than before; this is recorded.")
 ]
@@ -98,7 +104,7 @@ def join(
 ) -> None:
     """Take part in a coordinator's run as one device: decide each round from a cost that stays here.
 
-    [bold]Example:[/bold] turnout join https://coordinator.example:8443 --code 7F3K-9QXM --cost 3.0 --folder charger
+    [bold]Example:[/bold] turnout join https://coordinator.example:8443 --code CODE --cost 3.0 --folder charger
     """
     from turnout.service.agent.command_work import CommandWork
     from turnout.service.agent.membership import make_folder
@@ -219,17 +225,16 @@ class _Screen:
 
 
 def _cost(number: float | None, file: Path | None, function: str | None) -> Any:
-    from turnout.client.cost_files import import_cost, read_cost
+    from turnout.client.cost_files import load, read_cost
 
-    given = [
-        name for name, value in (("--cost", number), ("--cost-file", file), ("--cost-function", function)) if value
-    ]
+    options = {"--cost": number, "--cost-file": file, "--cost-function": function}
+    given = [name for name, value in options.items() if value is not None]
     if len(given) != 1:
         remedy = "give one, such as --cost 3.0; it stays on this device"
         raise invalid("cost", "one of --cost, --cost-file, --cost-function", ", ".join(given) or "none", remedy)
     if file is not None:
         return read_cost(file)
-    return number if function is None else import_cost(function, "--cost-function")
+    return number if function is None else load(function, "--cost-function")
 
 
 def _limit(folder: Path, reports: int | None, epsilon_per_report: float | None) -> Limit | None:

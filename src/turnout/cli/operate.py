@@ -46,12 +46,13 @@ def codes(
     count: Annotated[int, typer.Argument(help="How many.")] = 1,
     store: Location = "turnout.db",
     weight: Annotated[int, typer.Option(help="What each device counts for, such as its watts.")] = 1,
-    hours: Annotated[float | None, typer.Option(help="They expire after so long.", show_default="never")] = None,
+    hours: Annotated[float | None, typer.Option(help="Until they expire.", show_default="24")] = None,
 ) -> None:
     """Make one-time enrolment codes, one a line. Only their hashes are kept: this is the one time you see them."""
     from turnout.service.coordinator.enrolment_desk import issue_codes
+    from turnout.service.stores.store import USUAL_HOURS
 
-    made = issue_codes(opened(store), count, weight, hours, WHO)
+    made = issue_codes(opened(store), count, weight, USUAL_HOURS if hours is None else hours, WHO)
     typer.echo("\n".join(made))
 
 

@@ -32,21 +32,13 @@ def optimum(
 
     from turnout.problem.optimum import kkt_residual
     from turnout.problem.optimum import optimum as solve
-    from turnout.problem.population import population_from_table
-    from turnout.settings import Table, read_toml
     from turnout.simulation.output import check_writable, whole_file
-    from turnout.simulation.run_settings import RUN_KEYS
 
     if output is not None:
         check_writable(output)
-    values = read_toml(settings) if settings else {}
-    choices.choose_population(values, population, clients, population_seed, capacity)
-    table = Table(values)
-    problem = population_from_table(table.table("population")).problem(table.number("capacity"))
-    table.ignore(*RUN_KEYS)
-    table.finish()
+    problem, _ = choices.problem_from(settings, population, clients, population_seed, capacity)
     best = solve(problem)
-    evenly = problem.cost(np.full(len(problem), problem.capacity / problem.most))
+    evenly = problem.random_cost()
     facts = {
         "clients": len(problem),
         "capacity": problem.capacity,

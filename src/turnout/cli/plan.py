@@ -21,7 +21,9 @@ def plan(
     clients: choices.Clients = None,
     population_seed: choices.PopulationSeed = None,
     capacity: choices.Capacity = None,
-    rounds: Annotated[int, typer.Option(help="How many rounds it will run.")] = 1000,
+    rounds: Annotated[
+        int | None, typer.Option(help="How many rounds it will run.", show_default="the file's, or 1000")
+    ] = None,
     budget: Annotated[
         float | None, typer.Option(help="The most total epsilon over all rounds.", show_default=False)
     ] = None,
@@ -53,18 +55,16 @@ def plan(
     """
     from turnout.plan.plan import plan as make
     from turnout.plan.wish import Wish
-    from turnout.problem.population import population_from_table
-    from turnout.settings import Table, read_toml
+    from turnout.settings import Table
     from turnout.simulation.output import check_writable
 
     if output is not None:
         if output.suffix != ".toml":
             raise invalid("--output", "a .toml file", f"{str(output)!r}", "give it that ending")
         check_writable(output)
-    values = read_toml(settings) if settings else {}
-    choices.choose_population(values, population, clients, population_seed, capacity)
-    problem = population_from_table(Table(values["population"], "population")).problem(float(values["capacity"]))
-    wish = Wish(problem, rounds, budget, None if gap is None else gap / 100.0, delta, adversary, honest, guessed)
+    problem, values = choices.problem_from(settings, population, clients, population_seed, capacity)
+    planned = rounds if rounds is not None else Table(values).whole("rounds", 1000)
+    wish = Wish(problem, planned, budget, None if gap is None else gap / 100.0, delta, adversary, honest, guessed)
     found = make(wish)
     facts = summary(found, at_least)
     if output is not None:
@@ -109,7 +109,8 @@ def summary(found: Plan, at_least: float | None = None) -> dict[str, Any]:
 def _other(offer: Any) -> dict[str, Any]:
     known = offer.mechanism is not None
     return {
-        "mechanism": offer.mechanism.settings() if known else {"kind": offer.kind},
+        "name": offer.name,
+        "mechanism": offer.mechanism.settings() if known else None,
         "total_epsilon": offer.account.epsilon if known else None,
         "cost_gap_percent": 100.0 * offer.gap if known else None,
         "why_not": offer.against_it,
@@ -117,15 +118,16 @@ def _other(offer: Any) -> dict[str, Any]:
 
 
 def _print(found: Plan, facts: dict[str, Any], output: Path | None) -> None:
+    from turnout.algorithm.mechanisms import in_words
+
     outlook, (low, high) = found.outlook, facts["cost_gap_band_percent"]
     settled = "" if outlook.settling_rounds is None else f", settled after {outlook.settling_rounds} rounds"
     typer.echo(
         f"for         {facts['clients']:,} clients, capacity {facts['capacity']:,.10g}, {facts['rounds']:,} rounds"
     )
-    typer.echo(f"mechanism   {_described(facts['mechanism'])}")
+    typer.echo(f"mechanism   {in_words(facts['mechanism'])}")
     typer.echo(f"privacy     {facts['account']}")
-    server = outlook.controller
-    typer.echo(f"controller  integral gain={server.gain:.4g} initial={server.initial:.4g}{settled}")
+    typer.echo(f"controller  {in_words(facts['controller'])}{settled}")
     typer.echo(f"start       a public average of {found.start.average:.3g}, worth {found.start.rounds:g} rounds")
     typer.echo(
         f"cost        {facts['cost_gap_percent']:.2f} % above the optimum (95 of 100 runs: {low:.2f} to {high:.2f} %)"
@@ -136,19 +138,9 @@ def _print(found: Plan, facts: dict[str, Any], output: Path | None) -> None:
         typer.echo(f"            at least {facts['at_least']:g} come in {often:.1f} % of the rounds")
     typer.echo("why not")
     for other in facts["others"]:
-        typer.echo(f"  {other['mechanism']['kind']:<20}{other['why_not']}")
+        typer.echo(f"  {other['name']:<20}{other['why_not']}")
     if output is not None:
         typer.echo(f"saved {output}: turnout simulate {output}")
-
-
-def _described(mechanism: dict[str, Any]) -> str:
-    """A mechanism in one line: numbers to four digits, lists by their length."""
-    parts = [
-        f"{len(value)} {name}" if isinstance(value, (list, tuple)) else f"{name}={value:.4g}"
-        for name, value in mechanism.items()
-        if name != "kind" and name != "least"
-    ]
-    return " ".join([mechanism["kind"], *parts])
 
 
 def _write(path: Path, settings: dict[str, Any], facts: dict[str, Any]) -> None:

@@ -124,7 +124,7 @@ def _serve(
 ) -> None:
     from turnout.service.coordinator.serve import begin_or_continue
     from turnout.service.coordinator.serve import serve as go
-    from turnout.service.listening.listeners import run_in_loop
+    from turnout.service.many_connections import run_in_loop
     from turnout.service.stores.locations import open_store
 
     opened = open_store(store, create="capacity" in given)

@@ -71,14 +71,14 @@ def print_summary(trajectory: Trajectory, facts: dict[str, Any]) -> None:
     from rich.markup import escape
     from rich.table import Table
 
-    def words(settings: dict[str, Any]) -> str:
-        return escape(" ".join([str(settings["kind"]), *(f"{k}={v}" for k, v in settings.items() if k != "kind")]))
+    from turnout.algorithm.mechanisms import in_words
+    from turnout.display import off
 
     table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
     table.add_row("run", f"{facts['rounds']:,} rounds of {facts['clients']:,} clients, seed {facts['seed']}")
-    table.add_row("mechanism", words(facts["mechanism"]))
+    table.add_row("mechanism", escape(in_words(facts["mechanism"])))
     table.add_row("privacy", escape(facts["privacy"]))
-    table.add_row("controller", words(facts["controller"]))
+    table.add_row("controller", escape(in_words(facts["controller"])))
     spread = (
         f"{facts['turnout_mean']:.1f} ± {facts['turnout_spread']:.1f} over the last {facts['turnout_rounds']} rounds"
     )
@@ -87,7 +87,7 @@ def print_summary(trajectory: Trajectory, facts: dict[str, Any]) -> None:
     table.add_row("signal", f"{facts['signal']:.4f}")
     table.add_row("", sparkline(trajectory.signal))
     if facts["cost"] is not None:
-        gap = f"  ({facts['cost_gap_percent']:+.2f} % of the optimum)" if "cost_gap_percent" in facts else ""
+        gap = f"  ({off(facts['cost_gap_percent'] / 100)})" if "cost_gap_percent" in facts else ""
         table.add_row("total cost", f"{facts['cost']:,.2f}{gap}")
     table.add_row("engine", str(facts["engine"]))
     Console(highlight=False).print(table)

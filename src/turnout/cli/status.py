@@ -10,23 +10,14 @@ from typing import Annotated, Any
 import typer
 
 from turnout.cli import choices
-from turnout.errors import TurnoutError
+from turnout.service.address import Address, Unreachable
 
-HEALTHY, TROUBLED, UNREACHABLE = 0, 1, 2
-"""The exit codes."""
+HEALTHY, TROUBLED = 0, 1
+"""The exit codes; like every error of a command, no answer is 2."""
 
 _SECONDS = 10.0
 _LARGEST_REPLY = 4 * 2**20
 _ROUNDS = 60
-
-
-class Unreachable(TurnoutError):
-    """No answer that can be read, or a wrong password.
-
-    Example:
-        >>> issubclass(Unreachable, TurnoutError)
-        True
-    """
 
 
 def status(
@@ -61,7 +52,6 @@ class _Asking:
     """Requests with the operator's password, by the standard library alone."""
 
     def __init__(self, url: str, password: str, ca: Path | None) -> None:
-        from ssl import create_default_context
         from urllib.request import HTTPRedirectHandler, HTTPSHandler, build_opener
 
         class NoRedirects(HTTPRedirectHandler):
@@ -70,15 +60,10 @@ class _Asking:
             def redirect_request(self, *args: Any) -> None:
                 return None
 
-        if not url.startswith(("http://", "https://")):
-            raise Unreachable(f"{url}: an address begins with http:// or https://, such as http://127.0.0.1:8441")
-        self._url = url.rstrip("/")
+        address = Address.of(url, ca)
+        self._url = str(address)
         self._token = base64.b64encode(f"operator:{password}".encode()).decode()
-        try:
-            context = create_default_context(cafile=None if ca is None else str(ca))
-        except OSError as error:
-            raise Unreachable(f"{ca}: no certificates can be read here ({error}): give a PEM file") from error
-        self._opener = build_opener(HTTPSHandler(context=context), NoRedirects)
+        self._opener = build_opener(HTTPSHandler(context=address.tls), NoRedirects)
 
     def object(self, path: str) -> dict[str, Any]:
         """The JSON object at a path."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
+import sys
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -72,23 +74,33 @@ def read_cost(path: str | Path) -> PolynomialCosts:
     return PolynomialCosts([coefficients], powers=tuple(powers))
 
 
-def import_cost(path: str, setting: str = "cost function") -> Any:
-    """The function or cost at "package.module:name".
+def load(place: str, setting: str) -> Any:
+    """What `package.module:name` names, such as a cost function; modules of the current folder are found.
 
     Args:
-        path: where it is.
-        setting: what the owner calls it, for messages.
+        place: where it is.
+        setting: what the user calls it, for messages.
 
     Raises:
-        ValueError: there is none.
+        ValueError: there is no such module, or nothing of that name in it.
 
     Example:
-        >>> import_cost("math:tau") > 6.28
-        True
+        >>> load("math:sqrt", "--cost-function")(4.0)
+        2.0
     """
-    module, _, name = path.partition(":")
+    module, colon, name = place.partition(":")
+    if not colon or not module or not name:
+        raise invalid(setting, "of the form package.module:function", repr(place), "write mine:function")
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
     try:
-        return getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError, ValueError) as error:
-        remedy = f"check the name, and that the module is installed on this client ({error})"
-        raise invalid(setting, "package.module:function", repr(path), remedy) from error
+        found: Any = importlib.import_module(module)
+    except Exception as error:
+        why = f"{module} cannot be imported ({type(error).__name__}: {error})"
+        remedy = "run in the module's folder, or install it"
+        raise invalid(setting, "in a module that can be imported", why, remedy) from error
+    for part in name.split("."):
+        if not hasattr(found, part):
+            raise invalid(setting, f"the name of something in {module}", repr(name), "correct the name")
+        found = getattr(found, part)
+    return found

@@ -36,6 +36,9 @@ from turnout.privacy.journal import Disk
 from turnout.privacy.ledger import BudgetSpent, Ledger
 from turnout.problem.costs import Array, Costs
 
+DATUM = "the cost of taking part"
+"""The private datum of every client's ledger."""
+
 
 class Stopped(TurnoutError):
     """The budget is spent and the client leaves: it takes part no more.
@@ -271,7 +274,7 @@ class DurableClient:
         The draw is kept with its reservation in one line, before it is used: it is made once, and every
         later start releases the same again. Of the cost, a hash is kept, to notice that it has changed.
         """
-        if type(self._mechanism).enrol is Mechanism.enrol:
+        if not self._mechanism.releases_once:
             return None
         settings = json.dumps(self._mechanism.settings(), sort_keys=True, default=str)
         name = f"release:{hashlib.sha256(f'{settings} {self._weight}'.encode()).hexdigest()[:16]}"
@@ -340,6 +343,8 @@ class DurableClient:
             self._store.stopped(stop)
         if self._after_stop == "leave":
             raise Stopped(f"{spent} (it has left {self._run!r} for good)") from spent
+        # The rule of `surrogate_after_stop`, without its costs: not even a last bit may come from this client's own
+        # average, and any signal of a hostile server will do.
         with np.errstate(all="ignore"):
             wish = stop.average * (1.0 if stop.signal is None else np.float64(signal) / stop.signal)
         probability = float(inside(0.0, wish, 1.0))

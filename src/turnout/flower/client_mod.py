@@ -9,7 +9,7 @@ from functools import lru_cache
 from logging import ERROR, WARNING, getLogger
 from typing import Any
 
-from flwr.app import ConfigRecord, Context, Error, Message, RecordDict
+from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp.typing import ClientAppCallable, Mod
 
 from turnout.algorithm.coins import Coins, SeededCoins, SystemCoins
@@ -28,10 +28,11 @@ from turnout.flower.protocol import (
     STOPPED,
     Question,
     answer,
+    app_raised,
     mechanism_from_text,
     no_answer,
 )
-from turnout.privacy.certificate import certificate
+from turnout.privacy.certificate import Certificate, certificate
 from turnout.privacy.ledger import Limit
 
 log = getLogger("flwr").log
@@ -42,9 +43,6 @@ ALLOW_UNCERTIFIED, CONSENT = "turnout-allow-uncertified", "turnout-consent"
 
 USUAL_LIMIT = Limit(reports=1000, epsilon_per_report=1.0)
 """What a client allows if its owner says nothing."""
-
-APP_RAISED = 2
-"""Flower's own error code for an exception in a ClientApp."""
 
 
 class Refused(TurnoutError):
@@ -139,7 +137,7 @@ class _SelfSelectionMod:
             phase = question.phase
             comes = self._decide(question, context)
         except Refused as refusal:
-            code, reason = REFUSED, f"refused: {refusal}"
+            code, reason = REFUSED, str(refusal)
         except _Ineligible:
             code = INELIGIBLE
         except Stopped:
@@ -148,7 +146,7 @@ class _SelfSelectionMod:
             code = LOST
         except Exception:  # its text may hold what is private: it stays in this client's own log
             log(ERROR, "self_selection_mod: this client cannot decide", exc_info=True)
-            code, reason = REFUSED, "refused: its settings or its files are not in order (see the client's own log)"
+            code, reason = REFUSED, "its settings or its files are not in order (see the client's own log)"
         if code:
             return no_answer(message, code, reason or None)
         if phase == "ask":
@@ -168,7 +166,7 @@ class _SelfSelectionMod:
         settings: Mapping[str, Any] = context.node_config
         allow = self._allow_uncertified or settings.get(ALLOW_UNCERTIFIED) is True
         limit = owner_limit(settings, self._limit, allow)
-        mechanism, epsilon_per_report = self._agree(question, limit, allow)
+        mechanism, promise = self._agree(question, limit, allow)
         if self._durable:
             files, run = state_directory(settings), _run_name(context)
             device = Device(context, files.last_training_seconds(run))
@@ -180,7 +178,7 @@ class _SelfSelectionMod:
                 mechanism,
                 limit=limit,
                 consent=allow or settings.get(CONSENT) is True,
-                epsilon_per_report=epsilon_per_report,
+                epsilon_per_report=promise.epsilon,
                 after_stop=self._after_stop,
             )
         study = self._study(context)
@@ -188,25 +186,25 @@ class _SelfSelectionMod:
         self._check_eligible(device)
         return study.decide(question, cost_of(self._cost, device), mechanism, limit)
 
-    def _agree(self, question: Question, limit: Limit, allow_uncertified: bool) -> tuple[Mechanism, float]:
+    def _agree(self, question: Question, limit: Limit, allow_uncertified: bool) -> tuple[Mechanism, Certificate]:
         """The mechanism and its certificate, which this client makes itself."""
         try:
-            mechanism, epsilon_per_report = _certified(question.mechanism)
+            mechanism, promise = _certified(question.mechanism)
         except ValueError as error:
             raise Refused(f"no such mechanism: {error}") from None
         if self._mechanism is not None and self._mechanism != mechanism:
             raise Refused(f"it insists on {self._mechanism!r}, and the server uses {mechanism!r}")
-        if math.isinf(epsilon_per_report) and not allow_uncertified:
+        if math.isinf(promise.epsilon) and not allow_uncertified:
             raise Refused(
                 f"{mechanism!r} has no certificate, and its owner has not agreed to that: use a certified mechanism, "
                 f"or set {ALLOW_UNCERTIFIED}=true in node-config (allow_uncertified=True in a study)"
             )
-        if epsilon_per_report > limit.epsilon_per_report:
+        if promise.epsilon > limit.epsilon_per_report:
             raise Refused(
-                f"{mechanism!r} has epsilon {epsilon_per_report:g} per report against the server, above what this "
+                f"{mechanism!r} has epsilon {promise.epsilon:g} per {promise.per} against the server, above what this "
                 f"client allows: use a smaller one (its owner may raise {EPSILON_PER_REPORT})"
             )
-        return mechanism, epsilon_per_report
+        return mechanism, promise
 
     def _check_eligible(self, device: Device) -> None:
         if self._eligible is not None and not self._eligible(device):
@@ -223,7 +221,7 @@ class _SelfSelectionMod:
                 raise
             # Flower would roll the Context back, and with it the history: report the failure as it does.
             log(ERROR, "self_selection_mod: train() failed", exc_info=True)
-            return Message(Error(APP_RAISED, f"{type(error)}:<'{error}'>"), reply_to=message)
+            return app_raised(message, error)
         finally:
             self._note_training(context, time.monotonic() - begun)
 
@@ -275,9 +273,9 @@ def state_directory(settings: Mapping[str, Any]) -> StateDirectory:
 
 
 @lru_cache(maxsize=64)
-def _certified(text: str) -> tuple[Mechanism, float]:
+def _certified(text: str) -> tuple[Mechanism, Certificate]:
     mechanism = mechanism_from_text(text)
-    return mechanism, certificate(mechanism).epsilon
+    return mechanism, certificate(mechanism)
 
 
 def _run_name(context: Context) -> str:

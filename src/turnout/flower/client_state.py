@@ -14,15 +14,12 @@ from flwr.app import ConfigRecord, RecordDict
 from turnout.algorithm.client import Averaging, ClientState, Prior, client_step
 from turnout.algorithm.coins import ENROLMENT, Coins
 from turnout.algorithm.mechanism import Mechanism
-from turnout.client.durable import DurableClient, Stopped
+from turnout.client.durable import DATUM, DurableClient, Stopped
 from turnout.client.store import Conflict, RoundLost, RoundPassed, missed
 from turnout.flower.protocol import RECORD, Question
 from turnout.privacy.journal import Disk, InUse
 from turnout.privacy.ledger import Ledger, Limit
 from turnout.problem.costs import Costs
-
-DATUM = "the cost of taking part"
-"""The private datum of the ledger in a state directory."""
 
 PATIENCE = 10.0
 """Seconds to wait for another process of this client that is just deciding."""
@@ -170,7 +167,7 @@ class StudyState:
         return missed(state, question.round - kept["last"] - 1, Averaging())
 
     def _released(self, kept: dict[str, Any], costs: Costs, mechanism: Mechanism) -> Costs | None:
-        if type(mechanism).enrol is Mechanism.enrol:
+        if not mechanism.releases_once:
             return None
         if "draw" not in kept:
             kept["draw"] = float(self._coins.uniform([self._client], 0, ENROLMENT)[0])

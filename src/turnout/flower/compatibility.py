@@ -8,6 +8,8 @@ from flwr.serverapp.strategy import Strategy
 
 from turnout.algorithm.mechanism import Mechanism
 from turnout.errors import invalid
+from turnout.problem.costs import PolynomialCosts
+from turnout.problem.problem import Problem
 
 NEEDS_A_FIXED_COHORT = (
     flower.DifferentialPrivacyClientSideAdaptiveClipping,
@@ -58,11 +60,26 @@ def check_strategy(strategy: Strategy) -> None:
         raise invalid("fraction_train", "1.0", fraction, remedy)
 
 
+def shares_reached(mechanism: Mechanism) -> tuple[float, float]:
+    """(least, most) share of the nodes that comes on average: what a signal of 0 and an endless one bring.
+
+    Example:
+        >>> from turnout.algorithm.mechanisms.clamp import Clamp
+        >>> [round(share, 4) for share in shares_reached(Clamp(1.0))]
+        [0.2689, 0.7311]
+    """
+    from turnout.theory.feasibility import reachable
+
+    return reachable(_anybody(1, 1.0), mechanism)
+
+
 def check_capacity_of(clients: int, capacity: float, mechanism: Mechanism) -> None:
     """Refuse a capacity that the mechanism cannot bring about, from public data alone: how many, and its box."""
-    from turnout.problem.costs import PolynomialCosts
-    from turnout.problem.problem import Problem
     from turnout.theory.feasibility import check_feasible
 
-    anybody = PolynomialCosts(np.ones((clients, 1)), (2,))  # feasibility does not depend on costs
-    check_feasible(Problem(anybody, capacity), mechanism)
+    check_feasible(_anybody(clients, capacity), mechanism)
+
+
+def _anybody(clients: int, capacity: float) -> Problem:
+    """What can be reached does not depend on costs: any will do."""
+    return Problem(PolynomialCosts(np.ones((clients, 1)), (2,)), capacity)

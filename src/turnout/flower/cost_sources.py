@@ -8,8 +8,7 @@ from typing import Any
 
 from flwr.app import Context
 
-from turnout.client import cost_files
-from turnout.client.cost_files import Cost, cost_from
+from turnout.client.cost_files import Cost, cost_from, load
 from turnout.client.cost_files import read_cost as read_cost
 from turnout.errors import invalid
 from turnout.problem.costs import Costs
@@ -69,13 +68,4 @@ def _from_settings(settings: Mapping[str, Any]) -> Any:
     value = settings[given[0]]
     if given[0] == FILE:
         return read_cost(str(value))
-    return import_cost(str(value)) if given[0] == FUNCTION else value
-
-
-def import_cost(path: str) -> Any:
-    """The function or cost at "package.module:name".
-
-    Raises:
-        ValueError: there is none.
-    """
-    return cost_files.import_cost(path, FUNCTION)
+    return load(str(value), FUNCTION) if given[0] == FUNCTION else value

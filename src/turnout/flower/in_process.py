@@ -13,9 +13,7 @@ from flwr.supercore.run import Run
 from flwr.supercore.task_identity import TaskIdentity
 
 from turnout.errors import invalid
-
-APP_RAISED, UNAVAILABLE = 2, 5
-"""Flower's own error codes."""
+from turnout.flower.protocol import UNAVAILABLE, app_raised
 
 SERVER = 1
 """The server's node id, as Flower has it."""
@@ -164,7 +162,7 @@ class InProcessGrid(Grid):
             reply = self._app(message, context)
         except Exception as error:
             context.state = before
-            return Message(Error(APP_RAISED, f"{type(error)}:<'{error}'>"), reply_to=message)
+            return app_raised(message, error)
         return _arrived(reply)
 
 

@@ -29,12 +29,15 @@ VERSION = 1
 ABSTAINED, REFUSED, STOPPED, LOST, INELIGIBLE = 7301, 7302, 7303, 7304, 7305
 """Our own error codes; Flower's are below 100."""
 
+APP_RAISED, UNAVAILABLE = 2, 5
+"""Two of Flower's own."""
+
 REASONS = {
     ABSTAINED: "abstained",
     REFUSED: "refused",
-    STOPPED: "stopped: its budget of reports is spent",
+    STOPPED: "its budget of reports is spent",
     LOST: "no report for this round",
-    INELIGIBLE: "ineligible",
+    INELIGIBLE: "it cannot train now",
 }
 
 _TYPES = {
@@ -109,6 +112,11 @@ def answer(question: Message, round: int, participates: bool) -> Message:
 def no_answer(question: Message, code: int, reason: str | None = None) -> Message:
     """An error reply with one of our codes; the reason must be fit for everyone's eyes."""
     return Message(Error(code, reason or REASONS[code]), reply_to=question)
+
+
+def app_raised(message: Message, error: Exception) -> Message:
+    """The reply that Flower makes of an exception in a ClientApp."""
+    return Message(Error(APP_RAISED, f"{type(error)}:<'{error}'>"), reply_to=message)
 
 
 def read_answer(message: Message, round: int) -> bool:

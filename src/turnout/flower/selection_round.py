@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
 from flwr.app import ConfigRecord, Message, MetricRecord
 
 from turnout.algorithm.client import Prior
-from turnout.algorithm.mechanism import Mechanism, Public
+from turnout.algorithm.mechanism import Mechanism
 from turnout.algorithm.server import Controller
+from turnout.flower.compatibility import shares_reached
 from turnout.flower.protocol import (
     ABSTAINED,
     INELIGIBLE,
@@ -135,7 +135,7 @@ class Selection:
     book: ParticipationBook
 
     def __post_init__(self) -> None:
-        self._mechanism = mechanism_text(self.mechanism)
+        self._mechanism, self._shares = mechanism_text(self.mechanism), shares_reached(self.mechanism)
         self._state: Any = self.controller.start()
         self._signals: list[float] = [self._state.signal]
         self._uncounted: dict[int, list[int]] = {}
@@ -160,8 +160,8 @@ class Selection:
 
     def out_of_reach(self, nodes: int) -> bool:
         """Whether so many nodes bring more, or fewer, than the capacity at any signal."""
-        low, high = self.mechanism.box(Public(average=np.float64(0.5)))
-        return not low * nodes < self.capacity <= high * nodes * (1.0 + 1e-12)
+        least, most = self._shares
+        return not least * nodes < self.capacity <= most * nodes * (1.0 + 1e-12)
 
     def close(self, tally: Tally, round: int) -> None:
         """The bits are in: move the signal. A round in which nobody was heard says nothing."""
@@ -179,6 +179,7 @@ class Selection:
     def metrics(self, tally: Tally) -> MetricRecord:
         """The round in numbers, for the run's metrics. All of it is public."""
         total = self.account.total(self.reports)
+        covered = "per-report" if self.account.per == "report" else "lifetime"
         kinds = ("ineligible", "refused", "stopped", "lost", "failed", "faults")
         return MetricRecord(
             {
@@ -194,7 +195,7 @@ class Selection:
                 "turnout-faulty-updates": tally.faulty_updates,
                 "turnout-skipped": int(tally.skipped),
                 "turnout-effective-share": tally.effective_share,
-                "turnout-epsilon-per-report-against-server": self.account.epsilon_per_report,
+                f"turnout-epsilon-{covered}-against-server": self.account.certified,
                 "turnout-epsilon-total-against-server": total.epsilon,
                 "turnout-epsilon-total-delta": total.delta,
                 "turnout-epsilon-total-reports": self.reports,

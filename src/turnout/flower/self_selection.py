@@ -14,13 +14,13 @@ from flwr.serverapp import strategy as flower
 from flwr.serverapp.strategy import Strategy
 
 from turnout.algorithm.client import Prior
-from turnout.algorithm.mechanism import Mechanism, Public
+from turnout.algorithm.mechanism import Mechanism
 from turnout.algorithm.mechanisms.clamp import Clamp
 from turnout.algorithm.self_tuning import SelfTuningController
 from turnout.algorithm.server import Controller
 from turnout.errors import TurnoutError, invalid
 from turnout.flower.capacity import AtLeast
-from turnout.flower.compatibility import check_capacity_of, check_strategy, is_weighted_average
+from turnout.flower.compatibility import check_capacity_of, check_strategy, is_weighted_average, shares_reached
 from turnout.flower.protocol import RECORD, mechanism_text
 from turnout.flower.replies import UpdateCheck, arrays_of, with_arrays, with_weight
 from turnout.flower.selection_round import Selection, Tally
@@ -214,6 +214,9 @@ class SelfSelection(Strategy):
             if not getattr(self, name) > 0:
                 raise invalid(name, "above 0 seconds", getattr(self, name), "leave it out")
         if self.mechanism is not None:
+            if self.mechanism.needs_population:
+                remedy = "give Memoized with its price and levels: `turnout plan` finds them"
+                raise invalid("mechanism", "one that a client can use by itself", self.mechanism.kind, remedy)
             mechanism_text(self.mechanism)
 
     def _prepare(self, grid: Grid) -> Selection:
@@ -237,11 +240,11 @@ class SelfSelection(Strategy):
         """Until `min_available_nodes` are there, and a little longer for as many as the capacity needs."""
         least = max(1, int(getattr(self.strategy, "min_available_nodes", 1)))
         wanted = self.capacity.number + 1 if isinstance(self.capacity, AtLeast) else self.capacity
-        high = 1.0 if self.mechanism is None else float(np.max(self.mechanism.box(Public(average=np.float64(0.5)))[1]))
+        most = 1.0 if self.mechanism is None else shares_reached(self.mechanism)[1]
         begun = time.monotonic()
         while True:
             count, waited = len(list(grid.get_node_ids())), time.monotonic() - begun
-            if count >= least and (high * count >= wanted or waited >= GRACE):
+            if count >= least and (most * count >= wanted or waited >= GRACE):
                 return count
             if waited >= self.startup_timeout:
                 raise TurnoutError(

@@ -153,7 +153,7 @@ def trade_off(evidence: Evidence) -> Claim:
 
 def privacy_error(evidence: Evidence) -> Claim:
     """Fig. 3's ordering."""
-    means = np.array([evidence.seeds[name]["epsilon"][:, -1] for name in _NAMES])
+    means = np.array([evidence.seeds[name]["lemma_epsilon"][:, -1] for name in _NAMES])
     share = evidence.share(np.all(np.diff(means, axis=0) < 0, axis=0))
     infinite = [int(evidence.seeds[name]["saturated"][:, -1].mean()) for name in _NAMES]
     measured = f"{' > '.join(f'{value:.2f}' for value in means.mean(axis=1))} in {share:.0f} % of seeds, over clients for whom it is finite"

@@ -21,9 +21,9 @@ def compute(store: Store) -> Numbers:
     found: Numbers = {}
     for name, runs in seeds(store).items():
         if name != CLASSICAL:  # without a coin it is infinite for everyone
-            found |= {"rounds": runs["rounds"][0], name: runs["epsilon"], f"{name} saturated": runs["saturated"]}
+            found |= {"rounds": runs["rounds"][0], name: runs["lemma_epsilon"], f"{name} saturated": runs["saturated"]}
             expected = forecasts(store)[name]
-            found |= {f"{name} forecast": expected["limit_epsilon"]}
+            found |= {f"{name} forecast": expected["limit_lemma_epsilon"]}
     return found
 
 

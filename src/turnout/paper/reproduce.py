@@ -73,7 +73,7 @@ def summarise(store: Store) -> dict[str, Any]:
         "turnout_mean": {name: _spread(run["turnout_mean"]) for name, run in runs.items()},
         "turnout_spread": {name: _spread(run["turnout_spread"]) for name, run in runs.items()},
         "lemma_epsilon_per_report": {
-            name: _spread(run["epsilon"][:, -1]) for name, run in runs.items() if name != CLASSICAL
+            name: _spread(run["lemma_epsilon"][:, -1]) for name, run in runs.items() if name != CLASSICAL
         },
         "saturated_clients": {
             name: _spread(run["saturated"][:, -1]) for name, run in runs.items() if name != CLASSICAL

@@ -88,13 +88,12 @@ def curves(problem: Problem, mechanism: Mechanism, run: Trajectory) -> Numbers:
         "rounds": at,
         "cost": run.cost,
         "optimum_cost": np.array(best.cost),
-        "random_cost": np.array(problem.cost(np.full(len(problem), problem.capacity / problem.most))),
+        "random_cost": np.array(problem.random_cost()),
         "mean_distance": distance.mean(axis=1),
         "last_distances": distance[-1],
-        "last_average": run.averages[-1],
         "signal": run.signal[at],
         "aggregate": (np.cumsum(run.participants) / np.arange(1, run.rounds + 1))[at],
-        "epsilon": np.array([value for value, _ in lemma]),
+        "lemma_epsilon": np.array([value for value, _ in lemma]),
         "saturated": np.array([count for _, count in lemma]),
         "turnout_mean": np.array(tail.mean()),
         "turnout_spread": np.array(tail.std()),
@@ -109,21 +108,17 @@ def forecast(mechanism: Mechanism) -> Numbers:
     limit = predict(problem, mechanism)
     assert found.path is not None  # a finite forecast has one
     wish: Array = intent(limit.signal, 1, limit.average, problem.costs.slope(limit.average))
-    epsilon, saturated = network_epsilon(wish, _coin(mechanism))
+    epsilon, _ = network_epsilon(wish, _coin(mechanism))
     return {
         "rounds": found.path.rounds,
         "signal": found.path.signal,
         "cost": found.path.cost,
         "mean_distance": found.path.mean_distance,
         "last_signal": np.array(found.signal),
-        "last_cost": np.array(found.cost),
         "gap": np.array(found.gap),
         "limit_gap": np.array(limit.gap),
-        "limit_signal": np.array(limit.signal),
-        "limit_average": limit.average,
         "spread": np.array(found.spread),
-        "limit_epsilon": np.array(epsilon),
-        "limit_saturated": np.array(saturated),
+        "limit_lemma_epsilon": np.array(epsilon),
     }
 
 

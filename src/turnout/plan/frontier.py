@@ -13,12 +13,8 @@ from typing import Any
 import numpy as np
 
 from turnout.algorithm.mechanism import Mechanism, Public
-from turnout.algorithm.mechanisms.clamp import Clamp
 from turnout.algorithm.mechanisms.classical import Classical
-from turnout.algorithm.mechanisms.learned_memoized import LearnedMemoized
-from turnout.algorithm.mechanisms.memoized import Memoized
 from turnout.algorithm.mechanisms.paper_coin import PaperCoin
-from turnout.algorithm.server import IntegralController
 from turnout.errors import invalid
 from turnout.plan.offers import LARGEST, Maker, largest_within, makers
 from turnout.plan.wish import Wish
@@ -191,7 +187,7 @@ def growing(
     wish = Wish(problem, rounds, budget=float(totals[-1]), delta=delta, adversary=adversary, honest=honest)
     tell = progress or (lambda _: None)
     best = optimum(problem).cost
-    random_gap = problem.cost(np.full(len(problem), wish.share)) / best - 1.0
+    random_gap = problem.random_cost() / best - 1.0
     found = Frontier(adversary, rounds, delta, wish.honest_others, len(problem), problem.capacity, random_gap)
     found = replace(found, promises_nothing=_without_promise(problem))
     yield found
@@ -224,7 +220,7 @@ def _grow(
     maker: Maker, totals: Sequence[float], known: dict[Any, float | None], check: int, tell: Progress
 ) -> Iterator[Curve]:
     """One mechanism's curve, point by point."""
-    curve = Curve(_name(maker), "release" if _releases_once(maker) else "report")
+    curve = Curve(maker.name, "release" if maker.releases_once else "report")
     yield curve
     for total in totals:
         tell(f"{curve.name} at total epsilon {total:g}")
@@ -244,22 +240,10 @@ def _grow(
     yield curve
 
 
-def _releases_once(maker: Maker) -> bool:
-    return maker.kind in (Memoized.kind, LearnedMemoized.kind)
-
-
-def _name(maker: Maker) -> str:
-    if maker.kind != Clamp.kind:
-        return maker.kind
-    made = maker.make(1.0)
-    assert isinstance(made, Clamp)  # of that kind
-    return maker.kind if made.center == 0.5 else f"{maker.kind} around {made.center:.3g}"
-
-
 def _point(maker: Maker, total: float, known: dict[Any, float | None]) -> Point | str:
     """The mechanism at the largest epsilon within a total; or why there is none."""
     box = maker.make(1.0).box(Public(average=np.float64(0.5)))
-    key = (_releases_once(maker), *map(float, box), total)  # equal boxes have equal accounts, which take the longest
+    key = (maker.releases_once, *map(float, box), total)  # equal boxes have equal accounts, which take the longest
     if key not in known:
         known[key] = largest_within(maker, total)
     epsilon = known[key]
@@ -279,7 +263,7 @@ def measured_gaps(maker: Maker, epsilon: float, seeds: int) -> tuple[float, ...]
         return ()
     wish, made = maker.wish, maker.make(epsilon)
     tuned, best = tune(wish.problem, made, maker.start), optimum(wish.problem).cost
-    server, keep = IntegralController(tuned.gain, 10.0 * tuned.initial), Keep(every=wish.rounds)
+    server, keep = tuned.controller(settled=True), Keep(every=wish.rounds)
     start, averaging = maker.start, wish.averaging
     gaps = []
     for seed in range(seeds):

@@ -11,12 +11,12 @@ import numpy as np
 
 from turnout.algorithm.client import Prior
 from turnout.algorithm.mechanism import Mechanism
+from turnout.algorithm.mechanisms import MECHANISMS
 from turnout.algorithm.mechanisms.clamp import Clamp
 from turnout.algorithm.mechanisms.learned_memoized import LearnedMemoized
 from turnout.algorithm.mechanisms.memoized import Memoized
 from turnout.algorithm.mechanisms.randomized_response import RandomizedResponse
 from turnout.algorithm.mechanisms.tracking_clamp import TrackingClamp
-from turnout.algorithm.server import IntegralController
 from turnout.display import off
 from turnout.plan.wish import Wish
 from turnout.privacy.account_of import account_of
@@ -39,7 +39,7 @@ class Offer:
     """One mechanism's answer to a wish.
 
     Attributes:
-        kind: the mechanism's name.
+        name: the mechanism's kind, and what else tells it from the others.
         mechanism: with the parameter that fits; None if none does.
         account: what it gives away over all rounds.
         gap: its expected cost above the optimum, in parts of it, to compare with.
@@ -47,7 +47,7 @@ class Offer:
         against_it: why it is not there, or what speaks against it; empty if nothing does.
     """
 
-    kind: str
+    name: str
     mechanism: Mechanism | None
     account: Account | None = None
     gap: float = math.inf
@@ -56,7 +56,7 @@ class Offer:
 
     def __repr__(self) -> str:
         told = "none" if self.account is None else f"total epsilon {shown(self.total_epsilon)}, {off(self.gap)}"
-        return f"Offer({self.kind}: {told}{f'; {self.against_it}' if self.against_it else ''})"
+        return f"Offer({self.name}: {told}{f'; {self.against_it}' if self.against_it else ''})"
 
     @property
     def total_epsilon(self) -> float:
@@ -71,13 +71,24 @@ class Maker:
         self.kind, self.wish, self.make, self.start = kind, wish, lru_cache(maxsize=64)(make), start
         self._sample = _sample(wish.problem)
 
+    @property
+    def releases_once(self) -> bool:
+        """Whether epsilon is for a lifetime, not for each report."""
+        return MECHANISMS[self.kind].releases_once
+
+    @property
+    def name(self) -> str:
+        """Its kind, and around what it clamps where that is not a half."""
+        center = self.make(1.0).settings()["center"] if self.kind == Clamp.kind else 0.5
+        return self.kind if center == 0.5 else f"{self.kind} around {center:.3g}"
+
     def account(self, epsilon: float) -> Account:
         """What it gives away in all rounds."""
         return account_of(self.make(epsilon), self.wish.rounds, self.wish.delta, self.wish.honest_others)
 
     def is_feasible(self, epsilon: float) -> bool:
         """Whether the capacity lies inside what it can bring."""
-        if self.kind in (Memoized.kind, LearnedMemoized.kind):
+        if self.releases_once:
             return True
         least, most = reachable(self.wish.problem, self.make(epsilon))
         return least * (1.0 + 1e-9) < self.wish.problem.capacity < most * (1.0 - 1e-9) or most == self.wish.problem.most
@@ -90,13 +101,13 @@ class Maker:
         if self.kind != TrackingClamp.kind:
             return predict(problem, mechanism).gap
         tuned = tune(self._sample, mechanism, self.start)  # it approaches the optimum slowly: the rounds matter
-        server = IntegralController(tuned.gain, 10.0 * tuned.initial)
+        server = tuned.controller(settled=True)
         return predict(self._sample, mechanism, self.wish.rounds, server, start=self.start, exact=200).gap
 
     def offer(self, epsilon: float, against_it: str = "") -> Offer:
         """The offer with this epsilon."""
         made = self.make(epsilon)
-        return Offer(self.kind, made, self.account(epsilon), self.gap(epsilon), self.start, against_it)
+        return Offer(self.name, made, self.account(epsilon), self.gap(epsilon), self.start, against_it)
 
 
 def makers(wish: Wish) -> list[Maker]:
@@ -124,7 +135,7 @@ def makers(wish: Wish) -> list[Maker]:
 
 def largest_within(maker: Maker, budget: float) -> float | None:
     """The largest epsilon whose total stays within a budget; None if even the smallest does not."""
-    if maker.kind in (Memoized.kind, LearnedMemoized.kind):
+    if maker.releases_once:
         return min(budget, LARGEST)
     low, high = SMALLEST, LARGEST
     if maker.account(low).epsilon > budget:
@@ -149,7 +160,7 @@ def largest_within(maker: Maker, budget: float) -> float | None:
 
 def smallest_within(maker: Maker, gap: float) -> float | None:
     """The smallest epsilon whose gap stays within one, to a percent of the gap; None if even the largest does not."""
-    low, high = (0.25 if maker.kind in (Memoized.kind, LearnedMemoized.kind) else SMALLEST), LARGEST
+    low, high = (0.25 if maker.releases_once else SMALLEST), LARGEST
 
     def excess(epsilon: float) -> float:
         return math.log(max(maker.gap(epsilon), 1e-12) / gap) if maker.is_feasible(epsilon) else math.inf

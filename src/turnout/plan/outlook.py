@@ -78,10 +78,10 @@ def outlook(problem: Problem, mechanism: Mechanism, rounds: int, averaging: Aver
     """
     tuned = tune(problem, mechanism, start)
     # The signal starts where it will settle: the price is known as well as the population is.
-    controller = IntegralController(tuned.gain, 10.0 * tuned.initial)
+    controller = tuned.controller(settled=True)
     forecast = predict(problem, mechanism, rounds, controller, start=start, averaging=averaging)
     gap, spread = forecast.gap, _deviation(problem, forecast, averaging, tuned.gain / tuned.largest_gain)
-    if type(mechanism).enrol is not Mechanism.enrol:
+    if mechanism.releases_once:
         gaps = [_released_gap(problem, mechanism, seed) for seed in range(_RELEASES)]
         gap += float(np.mean(gaps)) - gaps[0]  # the forecast took the levels of seed 0
         spread = math.hypot(spread, float(np.std(gaps, ddof=1)) * math.sqrt(1.0 + 1.0 / _RELEASES))

@@ -101,12 +101,12 @@ def plan(wish: Wish) -> Plan:
         if wish.gap is None or aim is None or found.gap <= wish.gap * 1.01:
             return Plan(wish, made, start, account, found, (*others, *_without_promise()))
         aim -= 1.05 * (found.gap - wish.gap)
-        chosen = _answer(maker, replace(wish, gap=aim, budget=None)) if aim > 0.0 else Offer(maker.kind, None)
+        chosen = _answer(maker, replace(wish, gap=aim, budget=None)) if aim > 0.0 else Offer(maker.name, None)
         if chosen.mechanism is None or (wish.budget is not None and chosen.total_epsilon > wish.budget):
             break
     told = f"a gap of {100 * (wish.gap or 0.0):.3g} % is impossible in {wish.rounds:,} rounds"
     remedy = "plan for more rounds, or accept that gap"
-    raise Impossible(f"{told}: {maker.kind} comes within {100 * found.gap:.3g} %: {remedy}")
+    raise Impossible(f"{told}: {maker.name} comes within {100 * found.gap:.3g} %: {remedy}")
 
 
 def _choose(wish: Wish) -> tuple[Maker, Offer, tuple[Offer, ...]]:
@@ -127,15 +127,15 @@ def _answer(maker: Maker, wish: Wish) -> Offer:
         epsilon = largest_within(maker, wish.budget)
         if epsilon is None:
             told = f"even its smallest epsilon gives away more than {shown(wish.budget)} in {wish.rounds:,} rounds"
-            return Offer(maker.kind, None, against_it=told)
+            return Offer(maker.name, None, against_it=told)
         if not maker.is_feasible(epsilon):
             told = f"within the budget (epsilon {epsilon:.3g} per report) its coin alone misses the capacity"
-            return Offer(maker.kind, None, against_it=told)
+            return Offer(maker.name, None, against_it=told)
         return maker.offer(epsilon)
     assert wish.gap is not None  # a wish has one of the two
     least = smallest_within(maker, wish.gap)
     if least is None:
-        return Offer(maker.kind, None, against_it=f"cannot come within {100 * wish.gap:.3g} % of the optimum")
+        return Offer(maker.name, None, against_it=f"cannot come within {100 * wish.gap:.3g} % of the optimum")
     return maker.offer(least)
 
 
@@ -148,13 +148,13 @@ def _against(offer: Offer, chosen: Offer, wish: Wish) -> Offer:
     """The same offer, with what speaks against it."""
     if offer.against_it:
         return offer
-    if offer.kind == LearnedMemoized.kind and chosen.kind == Memoized.kind:
+    if offer.name == LearnedMemoized.kind and chosen.name == Memoized.kind:
         told = "as good in the long run: the one to take (--guessed) where the price is not known"
     elif wish.budget is not None:
         told = f"{100 * offer.gap:.3g} % above the optimum, against {100 * chosen.gap:.3g} %"
     else:
         told = f"total epsilon {shown(offer.total_epsilon)}, against {shown(chosen.total_epsilon)}"
-    return Offer(offer.kind, offer.mechanism, offer.account, offer.gap, offer.start, told)
+    return Offer(offer.name, offer.mechanism, offer.account, offer.gap, offer.start, told)
 
 
 def _without_promise() -> tuple[Offer, ...]:
@@ -175,7 +175,7 @@ def _nearest(wish: Wish) -> str:
     if wish.budget is not None and math.isfinite(smallest):
         hints.append(f"with that budget the smallest gap is {100 * smallest:.3g} %")
     if wish.gap is not None:
-        totals = [(maker.account(found).epsilon, maker.kind) for maker, found in _by_gap(wish)]
+        totals = [(maker.account(found).epsilon, maker.name) for maker, found in _by_gap(wish)]
         if totals:
             total, kind = min(totals)
             hints.append(f"that gap needs total epsilon {shown(total)} ({kind})")

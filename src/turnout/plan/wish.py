@@ -50,7 +50,9 @@ class Wish:
         if self.budget is not None and not (math.isfinite(self.budget) and self.budget > 0.0):
             raise invalid("budget", "a total epsilon above 0", self.budget, "values from 2 to 10 are usual")
         if self.gap is not None and not (math.isfinite(self.gap) and self.gap > 0.0):
-            raise invalid("gap", "above 0 %", self.gap, "no private mechanism reaches the optimum: try 10 %")
+            raise invalid(
+                "gap", "above 0 %", f"{100 * self.gap:g} %", "no private mechanism reaches the optimum: try 10 %"
+            )
         if not 0.0 < self.delta < 1.0:
             raise invalid("delta", "above 0 and below 1", self.delta, "try 1e-6")
         if self.adversary not in ADVERSARIES:

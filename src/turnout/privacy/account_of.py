@@ -41,7 +41,7 @@ def account_of(mechanism: Mechanism, rounds: int, delta: float, honest: int | No
     if mechanism.needs_public_average:  # boxes move: any report of pure epsilon gives away no more than a symmetric one
         boxes = [widest_box(promise.epsilon)]
     else:
-        low, high = np.broadcast_arrays(*mechanism.box(Public(average=np.float64(0.5))))
+        low, high = np.broadcast_arrays(*mechanism.box(Public()))
         boxes = [(float(a), float(b)) for a, b in {*zip(low.ravel().tolist(), high.ravel().tolist(), strict=True)}]
     found = [
         total_epsilon(*box, rounds, delta) if honest is None else total_epsilon_sum_only(*box, rounds, delta, honest)

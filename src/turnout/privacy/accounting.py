@@ -21,6 +21,9 @@ from turnout.problem.costs import Array
 UNIT = float(np.finfo(np.float64).eps)
 """Twice the largest relative error of one rounded operation."""
 
+UP = 1.0 + 16.0 * UNIT
+"""What a few roundings may have lowered is above the truth once it is multiplied by this."""
+
 SMALLEST_LOW = 1e-100
 """Below it the walk would overflow; the sum of the reports' own epsilons is given instead."""
 
@@ -112,7 +115,7 @@ def report_epsilon(low: float, high: float) -> float:
         (0.693147, inf)
     """
     check_box(low, high)
-    return max(_log_ratio(high, low, high - low), _log_ratio(1.0 - low, 1.0 - high, high - low))
+    return max(_log_ratio(high - low, low), _log_ratio(high - low, 1.0 - high))
 
 
 def dominating_pair(low: float, high: float) -> Pair:
@@ -186,8 +189,8 @@ def total_epsilon(low: float, high: float, rounds: int, delta: float) -> Account
     """
     check_rounds(rounds)
     check_delta(delta)
-    pure = _up(report_epsilon(low, high) * rounds)
-    if delta == 0.0 or pure == 0.0 or not math.isfinite(pure) or min(low, 1.0 - high) < SMALLEST_LOW:
+    pure = report_epsilon(low, high) * rounds * UP
+    if delta == 0.0 or pure == 0.0 or not math.isfinite(pure) or low < SMALLEST_LOW:
         return Account(pure, delta, rounds, EVERY_REPORT, "sum of the reports")
     walk = Walk.of(dominating_pair(low, high), rounds)
     return Account(min(pure, least_epsilon(walk.delta, pure, delta)), delta, rounds, EVERY_REPORT, _how(low, high))
@@ -227,17 +230,15 @@ class Walk:
             if now > 0.0:
                 logarithm[n + 1] = math.log(now) + exponent * math.log(2.0)
         steps = np.arange(rounds + 1)
-        ratio = math.log(right / wrong) if right > 2.0 * wrong else math.log1p((right - wrong) / wrong)
+        ratio = math.log1p((right - wrong) / wrong)
         mass = np.exp(logarithm[::-1] + (rounds * math.log(wrong) + steps * ratio))
-        largest = rounds * (abs(math.log(wrong)) + ratio)
-        return cls(mass, pair.loss, UNIT * (16.0 * rounds + 8.0 * largest + 64.0))
+        return cls(mass, pair.loss, 16.0 * UNIT * (rounds * (1.0 - math.log(wrong) + ratio) + 4.0))
 
     def delta(self, epsilon: float) -> float:
         """The hockey-stick divergence at a total epsilon, rounded upwards."""
-        first = max(0, math.floor(epsilon / self.loss) - 1)
-        losses = np.arange(first, len(self.mass)) * (self.loss * (1.0 + 4.0 * UNIT))
+        losses = np.arange(len(self.mass)) * (self.loss * UP)
         gain = -np.expm1(np.minimum(0.0, epsilon - losses))
-        return min(1.0, float(np.dot(self.mass[first:], gain)) * (1.0 + self.slack) + 1e-290)  # masses that underflow
+        return min(1.0, float(np.sum(self.mass * gain)) * (1.0 + self.slack) + 1e-290)  # masses that underflow
 
 
 def least_epsilon(delta_of: Callable[[float], float], highest: float, delta: float) -> float:
@@ -250,15 +251,20 @@ def least_epsilon(delta_of: Callable[[float], float], highest: float, delta: flo
     if delta_of(0.0) <= delta:
         return 0.0
     below, above = 0.0, highest
-    for _ in range(200):
+    while above - below > 4.0 * UNIT * above + 1e-300:
         middle = 0.5 * (below + above)
-        if above - below <= 4.0 * UNIT * above:
-            break
-        if delta_of(middle) <= delta:
-            above = middle
-        else:
-            below = middle
+        below, above = (below, middle) if delta_of(middle) <= delta else (middle, above)
     return above
+
+
+def is_symmetric(low: float, high: float) -> bool:
+    """Whether a box lies in the middle of [0, 1], up to the rounding of its ends.
+
+    Example:
+        >>> is_symmetric(0.1, 1.0 - 0.1), is_symmetric(0.1, 0.8)
+        (True, False)
+    """
+    return math.isclose(low + high, 1.0, rel_tol=1e-15)
 
 
 def check_box(low: float, high: float) -> None:
@@ -294,19 +300,11 @@ def check_delta(delta: float) -> None:
 
 
 def _how(low: float, high: float) -> str:
-    return "exact binomial" if abs(low + high - 1.0) <= 4.0 * UNIT else "dominating pair, exact trinomial"
+    return "exact binomial" if is_symmetric(low, high) else "dominating pair, exact trinomial"
 
 
-def _up(value: float) -> float:
-    return math.nextafter(value * (1.0 + 2.0 * UNIT), math.inf) if value > 0.0 else 0.0
-
-
-def _log_ratio(above: float, below: float, difference: float) -> float:
-    """ln(above / below), rounded upwards; accurate also where the two are close."""
+def _log_ratio(difference: float, below: float) -> float:
+    """ln((below + difference) / below), rounded upwards; accurate also where the two are close."""
     if difference <= 0.0:
         return 0.0
-    if below <= 0.0:
-        return math.inf
-    close = above <= 2.0 * below
-    value = math.log1p(difference / below) if close else math.log(above / below)
-    return value * (1.0 + 16.0 * UNIT)
+    return math.log1p(difference / below) * UP if below > 0.0 else math.inf

@@ -11,7 +11,7 @@ import numpy as np
 from turnout.algorithm.client import Averaging, Prior
 from turnout.algorithm.mechanism import Mechanism
 from turnout.errors import invalid
-from turnout.privacy.attack_belief import belief, summary
+from turnout.privacy.attack_belief import belief, looked_at, summary
 from turnout.privacy.attack_evidence import ReportEvidence, evidence_at
 from turnout.privacy.attack_release import ReleaseAttack
 from turnout.privacy.cost_family import CostFamily, kinds
@@ -91,7 +91,7 @@ def infer(
     """
     wanted = sorted({reports.rounds} if checkpoints is None else {int(checkpoint) for checkpoint in checkpoints})
     _check(reports, family, wanted, stop)
-    releases = type(mechanism).enrol is not Mechanism.enrol
+    releases = mechanism.releases_once
     release = ReleaseAttack(mechanism, family, weights) if releases else None
     clients, terms = family.largest.shape
     for rounds, evidence, average in evidence_at(
@@ -108,7 +108,7 @@ def infer(
 def _check(reports: Reports, family: CostFamily, checkpoints: list[int], stop: int | None) -> None:
     if len(family) != reports.clients:
         raise invalid("family", f"of {reports.clients} clients, as the reports", len(family), "give a row a client")
-    if not checkpoints or not 0 <= checkpoints[0] <= checkpoints[-1] <= reports.rounds:
+    if not checkpoints or checkpoints[0] < 0 or checkpoints[-1] > reports.rounds:
         raise invalid("checkpoints", f"from 0 to {reports.rounds} rounds", checkpoints, "leave out what was not seen")
     if stop is not None and stop < 0:
         raise invalid("stop", "a round from 0 up", stop, "give the first round decided from public data alone")
@@ -153,8 +153,7 @@ def attack_errors(estimates: Estimates, costs: PolynomialCosts) -> AttackErrors:
         >>> attack_errors(guess, costs)
         AttackErrors(rounds=10, cost=0.125, single_term=0.125, coefficient=0.125)
     """
-    at = np.clip(estimates.average, 1e-3, 1.0)
-    cost = np.abs(estimates.slope / costs.slope(at) - 1.0)
+    cost = np.abs(estimates.slope / costs.slope(looked_at(estimates.average)) - 1.0)
     there = costs.coefficients > 0.0
     each = np.abs(estimates.coefficients[there] / costs.coefficients[there] - 1.0)
     single = cost[there.sum(axis=1) == 1]

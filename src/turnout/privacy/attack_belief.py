@@ -14,7 +14,7 @@ from turnout.problem.costs import Array, PolynomialCosts
 _POINTS = 33  # of a client's grid of slopes
 _SPAN = 1e-4  # the lowest slope looked at, as a part of the highest
 _DROP = 9.0  # candidates this much below the best (in logs) are left out when narrowing
-_NARROWER = 0.7  # a grid of which no more than so much is left is made anew
+_NARROWER = 22  # steps: a grid of which no more than these are left is made anew
 _FINER = 8  # steps between two points of the last grid
 
 
@@ -26,14 +26,12 @@ def belief(
     A candidate is a mixture of the terms (shares of the slope at the client's average), times that slope.
 
     Returns:
-        slopes (clients, points); the coefficients of each mixture at slope 1, (clients, mixtures, terms); the weight of
-        each candidate, (clients, mixtures, points), adding up to 1.
+        257 slopes (clients, points); the coefficients of each mixture at slope 1, (clients, mixtures, terms); the
+        weight of each candidate, (clients, mixtures, points), adding up to 1.
     """
-    powers, shares = np.array(family.powers, dtype=np.float64), mixtures(len(has))
-    at = np.clip(average, 1e-3, 1.0)[:, None]
-    steep = powers[has] * at ** (powers[has] - 1.0)  # the slope that a coefficient of 1 has there
-    units = np.zeros((len(clients), len(shares), len(powers)))
-    units[:, :, has] = shares / steep[:, None, :]
+    shares = mixtures(len(has))
+    units = np.zeros((len(clients), len(shares), len(family.powers)))
+    units[:, :, has] = shares / steepness(family.powers, average)[:, None, has]
     most = (family.largest[clients][:, None, has] / units[:, :, has]).min(axis=2)  # there a mixture leaves the family
 
     def prior(place: Array, who: Any) -> Array:
@@ -42,7 +40,7 @@ def belief(
         return np.where(inside, (len(has) - 1.0) * np.log(place)[:, None, :], -np.inf)
 
     def likelihood(place: Array, who: Indices) -> Array:
-        costs = PolynomialCosts(units[who].reshape(-1, len(powers)), family.powers)
+        costs = PolynomialCosts(np.concatenate(units[who]), family.powers)
         return evidence.log_likelihood(clients[who], costs, place)
 
     place, found = _narrow(likelihood, prior, most.max(axis=1))
@@ -51,6 +49,27 @@ def belief(
     weight = np.exp(found - found.max(axis=(1, 2), keepdims=True))
     weight[:, :, [0, -1]] *= 0.5  # the trapezoid rule
     return place, units, weight / weight.sum(axis=(1, 2), keepdims=True)
+
+
+def looked_at(average: Array) -> Array:
+    """Where slopes are compared: at the clients' averages, but never quite at 0, where they may all vanish.
+
+    Example:
+        >>> looked_at(np.array([0.0, 0.25])).tolist()
+        [0.001, 0.25]
+    """
+    return np.maximum(average, 1e-3)
+
+
+def steepness(powers: tuple[int, ...], average: Array) -> Array:
+    """The slope that a coefficient of 1 has at each client's average, shape (clients, terms).
+
+    Example:
+        >>> steepness((2, 4), np.array([0.5])).tolist()
+        [[1.0, 0.5]]
+    """
+    each = np.array(powers, dtype=np.float64)
+    return np.asarray(each * looked_at(average)[:, None] ** (each - 1.0))
 
 
 def _narrow(likelihood: Callable[..., Array], prior: Callable[..., Array], top: Array) -> tuple[Array, Array]:
@@ -74,7 +93,7 @@ def _narrow(likelihood: Callable[..., Array], prior: Callable[..., Array], top: 
         right = np.minimum(_POINTS - np.argmax(alive[:, ::-1], axis=1), _POINTS - 1)
         rows = np.arange(len(who))
         low[who], high[who] = grid[rows, left], grid[rows, right]
-        who = who[right - left <= _NARROWER * (_POINTS - 1)]
+        who = who[right - left <= _NARROWER]
     return place, found
 
 

@@ -21,6 +21,9 @@ WIDTH = 0.01
 LEAST = 1e-12
 """No report counts as less likely: rounds that are counted together must not rule out the truth."""
 
+LARGEST = 1e12
+"""No signal counts as larger: all clients come by then."""
+
 BLOCK = 1000
 """Rounds taken in together."""
 
@@ -63,7 +66,7 @@ def merge(cells: Cells) -> Cells:
     count = cells.yes + cells.no
     near = np.clip(cells.average, 1e-9, 1.0 - 1e-4)
     by_average = np.rint(np.log(near / (1.0 - near)) / WIDTH).astype(np.int64) + (1 << 15)
-    by_signal = np.rint(np.log(np.clip(cells.signal, 1e-9, 1e12)) / WIDTH).astype(np.int64) + (1 << 15)
+    by_signal = np.rint(np.log(np.clip(cells.signal, 1e-9, LARGEST)) / WIDTH).astype(np.int64)  # a few thousand
     key = (cells.client << 32) + (by_average << 16) + by_signal
     keys, place = np.unique(key, return_inverse=True)
     total = np.bincount(place, weights=count).astype(np.float64)
@@ -90,7 +93,7 @@ class ReportEvidence:
     def add(self, signals: Array, averages: Array, bits: npt.NDArray[np.uint8]) -> None:
         """Take more rounds in: signals (rounds,), averages and bits (rounds, clients)."""
         yes = bits.astype(np.float64).ravel()
-        signal = np.broadcast_to(np.nan_to_num(signals, posinf=1e12)[:, None], bits.shape).ravel()
+        signal = np.broadcast_to(np.nan_to_num(signals, posinf=LARGEST)[:, None], bits.shape).ravel()
         client: Indices = np.broadcast_to(np.arange(bits.shape[1]), bits.shape).ravel()
         self._parts.append(merge(Cells(client, yes, 1.0 - yes, signal, averages.ravel())))
 
@@ -116,9 +119,9 @@ class ReportEvidence:
         """
         mixtures, points = len(units) // len(clients), scale.shape[1]
         total = np.zeros((len(clients), mixtures, points))
-        first, stop = (np.searchsorted(self.cells.client, clients + more) for more in (0, 1))
-        if not np.any(stop > first):
+        if not len(self.cells.client):
             return total
+        first, stop = (np.searchsorted(self.cells.client, clients + more) for more in (0, 1))
         their = np.concatenate([np.arange(*ends) for ends in zip(first, stop, strict=True)])
         client, yes, no, signal, average = (column[their][:, None] for column in self.cells)
         owner, edges = np.repeat(np.arange(len(clients)), stop - first), np.cumsum(stop - first) - (stop - first)

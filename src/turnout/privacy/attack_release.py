@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
 
 from turnout.algorithm.mechanism import Mechanism
 from turnout.errors import invalid
-from turnout.privacy.attack_belief import summary
+from turnout.privacy.attack_belief import steepness, summary
 from turnout.privacy.attack_evidence import Indices, ReportEvidence
 from turnout.privacy.cost_family import CostFamily
 from turnout.problem.costs import Array, PolynomialCosts
@@ -36,7 +37,7 @@ class ReleaseAttack:
         self._family = family
         weight = np.broadcast_to(np.asarray(weights, dtype=np.float64), (len(family),))
         _, group = np.unique(np.column_stack([family.largest, weight]), axis=0, return_inverse=True)
-        groups = [np.flatnonzero(group.reshape(-1) == number) for number in range(int(group.max()) + 1)]
+        groups = [np.flatnonzero(group.ravel() == number) for number in range(int(group.max()) + 1)]
         self._groups = [(members, *_channel(mechanism, family, members[0], weight[members[0]])) for members in groups]
 
     def estimate(self, evidence: ReportEvidence, average: Array, found: Any) -> None:
@@ -45,9 +46,8 @@ class ReleaseAttack:
             seen = _seen(evidence, members, releases)
             weight = seen @ chances.T
             weight /= weight.sum(axis=1, keepdims=True)
-            at = np.clip(average[members], 1e-3, 1.0)
-            steep = np.array(self._family.powers) * at[:, None] ** (np.array(self._family.powers) - 1.0)
-            found.slope[members], found.likely[members] = summary(steep @ candidates.T, weight)
+            slopes = steepness(self._family.powers, average[members]) @ candidates.T
+            found.slope[members], found.likely[members] = summary(slopes, weight)
             for term in np.flatnonzero(self._family.unknown[members[0]]):
                 values = np.broadcast_to(candidates[:, term], weight.shape)
                 found.coefficients[members, term], _ = summary(values, weight)
@@ -70,9 +70,8 @@ def _channel(
     """
     largest = family.largest[client]
     has = np.flatnonzero(largest > 0.0)
-    side = max(2, round(_CANDIDATES ** (1.0 / len(has))))
-    middles = (np.arange(side) + 0.5) / side
-    lattice = np.stack(np.meshgrid(*[middles] * len(has), indexing="ij"), axis=-1).reshape(-1, len(has))
+    side = round(_CANDIDATES ** (1.0 / len(has)))
+    lattice = np.array(list(itertools.product((np.arange(side) + 0.5) / side, repeat=len(has))))
     candidates = np.zeros((len(lattice), len(largest)))
     candidates[:, has] = lattice * largest[has]
     coins = (np.arange(_COINS) + 0.5) / _COINS
@@ -82,5 +81,5 @@ def _channel(
         raise invalid("mechanism", "one that releases polynomial costs", mechanism.kind, "attack another")
     releases, which = np.unique(told.coefficients, axis=0, return_inverse=True)
     chances = np.zeros((len(candidates), len(releases)))
-    np.add.at(chances, (np.repeat(np.arange(len(candidates)), _COINS), which.reshape(-1)), 1.0 / _COINS)
+    np.add.at(chances, (np.repeat(np.arange(len(candidates)), _COINS), which.ravel()), 1.0 / _COINS)
     return candidates, PolynomialCosts(releases, told.powers), np.maximum(chances, _LEAST)

@@ -194,16 +194,15 @@ def audit(
         >>> audit(lambda costs, signals: [costs.slope(0.5)[0] < 1], per_report(1.0, 1), trials=500).verdict
         'refuted'
     """
+    rounds = _rounds_of(claims)
     costs = usual_costs() if costs is None else costs
-    rounds = claims[0].rounds if claims else 0
     given = usual_signals(rounds) if signals is None else signals
     heard = {key: np.asarray(value, dtype=np.float64) for key, value in given.items()}
     explore = max(100, min(trials // 10, CHUNK)) if explore is None else explore
-    _check(claims, costs, heard, trials, explore, false_alarm)
-    told = _Told(progress)
+    _check(costs, heard, rounds, trials, explore, false_alarm)
+    told = _Told(progress, len(costs) * len(heard) * (explore + trials))  # at most; known once the events are chosen
     many, at_once = as_reporter(reporter)
     draws = Draws(many, costs, heard, values, CHUNK if at_once else FEW, _seeds(seed), told.more)
-    told.total = len(costs) * len(heard) * (explore + trials)  # at most; known once the events are chosen
     explored = _explore(draws, rounds, explore)
     chosen = [finalists_of(claim, explored, list(costs), list(heard)) for claim in claims]
     tested = {cell for one in itertools.chain(*chosen) for cell in (one.cell, one.other)}
@@ -215,7 +214,9 @@ def _seeds(seed: int | None) -> Iterator[int]:
     """Independent seeds without end."""
     root = np.random.SeedSequence(seed)
     while True:
-        yield int(root.spawn(1)[0].generate_state(1, np.uint64)[0])
+        (child,) = root.spawn(1)
+        (word,) = child.generate_state(1, np.uint64)
+        yield int(word)
 
 
 def _explore(draws: Draws, rounds: int, trials: int) -> Explored:
@@ -245,7 +246,7 @@ def _confirm(
             done = min(trials, first + draws.chunk)
     except KeyboardInterrupt:
         stopped = True
-    tests = max(1, FINALISTS * len(claims))
+    tests = FINALISTS * len(claims)
     findings = tuple(_finding(claim, some, false_alarm / tests) for claim, some in zip(claims, tallies, strict=True))
     outcome = Audit(name, findings, done, tests, false_alarm)
     if stopped:
@@ -278,7 +279,7 @@ class _Told:
     """Passes on how far it is."""
 
     progress: Progress | None
-    total: int = 0
+    total: int
     done: int = 0
 
     def more(self, trials: int) -> None:
@@ -292,20 +293,24 @@ def _finding(claim: Claim, tallies: list[_Tally], error: float) -> Finding:
     return max(found, key=lambda one: one.lower, default=Finding(claim, 0.0, "no event seen"))
 
 
+def _rounds_of(claims: Sequence[Claim]) -> int:
+    rounds = {claim.rounds for claim in claims}
+    if len(rounds) != 1:
+        allowed, got = "one or more, all for the same number of rounds", f"rounds {sorted(rounds)}"
+        raise invalid("claims", allowed, got, "see per_report")
+    return rounds.pop()
+
+
 def _check(
-    claims: Sequence[Claim],
     costs: Mapping[str, Costs],
     signals: Mapping[str, Array],
+    rounds: int,
     trials: int,
     explore: int,
     false_alarm: float,
 ) -> None:
-    if not claims or len({claim.rounds for claim in claims}) != 1:
-        got = sorted({claim.rounds for claim in claims})
-        raise invalid("claims", "one or more, all for the same number of rounds", f"rounds {got}", "see per_report")
     if len(costs) < 2 or any(len(cost) != 1 for cost in costs.values()):
         raise invalid("costs", "two or more, each of one client", f"{len(costs)} costs", "give costs[i] for each")
-    rounds = claims[0].rounds
     wrong = {name: values.shape for name, values in signals.items() if values.shape != (rounds,)}
     if wrong or not signals:
         raise invalid("signals", f"one or more of shape ({rounds},)", wrong or "none", "give one signal a round")

@@ -81,7 +81,7 @@ def guessed_epsilon(hits: Any, trials: Any, other_hits: Any, other_trials: Any, 
     """
     least, most = _wilson(hits, trials, -3.0) - delta, _wilson(other_hits, other_trials, 3.0)
     with np.errstate(all="ignore"):
-        return np.where(least > 1e-12, np.log(np.maximum(least, 1e-300) / most), -np.inf)
+        return np.asarray(np.log(np.where(least > 1e-12, least, 0.0) / most))
 
 
 def smallest_caught(epsilon: float, trials: int, error: float, chance: float = 0.99) -> float:

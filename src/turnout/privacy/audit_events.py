@@ -210,8 +210,7 @@ def best_event(
     """
     size = max(len(counts) for counts in (*learn, *choose))
     a, b, hits, other = (_longer(counts, size) for counts in (*learn, *choose))
-    ratio = np.log((a + 0.5) / (a.sum() + 1.0)) - np.log((b + 0.5) / (b.sum() + 1.0))
-    order = np.argsort(-ratio, kind="stable")
+    order = np.argsort(-(a + 0.5) / (b + 0.5), kind="stable")  # half a count for what was never seen
     found = guessed_epsilon(np.cumsum(hits[order]), hits.sum(), np.cumsum(other[order]), other.sum(), delta)
     cut = int(np.argmax(found))
     return float(found[cut]), Event(statistic, np.sort(order[: cut + 1]))
@@ -223,12 +222,12 @@ def best_answer(layout: Layout, at: int, rows: Rows, other: Rows) -> tuple[float
     Returns:
         A cautious guess of the epsilon that it shows, and the event; None if there are too many pasts.
     """
-    if layout.patterns(at + 1) > MOST_PATTERNS:
+    patterns = layout.patterns(at + 1)
+    if patterns > MOST_PATTERNS:
         return None
     beginning = Beginning(at + 1, layout.values)
     tables = [
-        np.bincount(beginning.codes(part), minlength=layout.patterns(at + 1)).reshape(-1, layout.values)
-        for part in (rows, other)
+        np.bincount(beginning.codes(part), minlength=patterns).reshape(-1, layout.values) for part in (rows, other)
     ]
     trials = [table.sum(axis=1, keepdims=True) for table in tables]
     found = guessed_epsilon(tables[0], trials[0], tables[1], trials[1], 0.0)

@@ -72,8 +72,8 @@ def usual_signals(rounds: int, scale: float = 1.0) -> dict[str, Array]:
     odd = np.arange(rounds) % 2 == 1
     found["on and off"] = np.where(odd, scale, 0.0)
     found["with NaN"] = np.where(odd, np.nan, scale)
-    found["rising"] = scale * np.geomspace(0.25, 4.0, rounds) if rounds > 1 else np.array([0.25 * scale])
-    found["falling"] = scale * np.geomspace(4.0, 0.25, rounds) if rounds > 1 else np.array([4.0 * scale])
+    found["rising"] = scale * np.geomspace(0.25, 4.0, rounds)
+    found["falling"] = scale * np.geomspace(4.0, 0.25, rounds)
     different: dict[bytes, str] = {}
     for name, values in found.items():
         different.setdefault(values.tobytes(), name)
@@ -109,7 +109,7 @@ class MechanismReporter:
         """The bits of clients with one cost and these numbers, shape (clients, rounds)."""
         alike = costs[np.zeros(len(clients), dtype=np.int64)]
         memory = None
-        if type(self.mechanism).enrol is not Mechanism.enrol:
+        if self.mechanism.releases_once:
             memory = self.mechanism.enrol(alike, coins.uniform(clients, 0, ENROLMENT))
         start = np.full(len(clients), self.prior.average * self.prior.rounds)
         state, bits = ClientState(start, float(self.prior.rounds), memory), []
@@ -146,11 +146,8 @@ class SumReporter:
         one = MechanismReporter(self.mechanism, averaging=Averaging(by="probability"))
         coins, others = self.coins(seed), self.others or usual_costs()["dear"]
         totals = one.bits(costs, signals, np.arange(trials), coins).astype(np.int64)
-        if self.honest:
-            ids = np.arange(trials, trials * (self.honest + 1))
-            crowd = one.bits(others, signals, ids, coins)
-            totals += crowd.reshape(trials, self.honest, len(signals)).sum(axis=1)
-        return np.asarray(totals)
+        crowd = one.bits(others, signals, np.arange(trials, trials * (self.honest + 1)), coins)
+        return np.asarray(totals + crowd.reshape(trials, self.honest, len(signals)).sum(axis=1))
 
 
 def as_reporter(function: Any) -> tuple[Reporter, bool]:
@@ -202,8 +199,8 @@ def draw(reporter: Reporter, costs: Costs, signals: Array, trials: int, seed: in
         one = f"({rounds},) or ({rounds}, deliveries) a trial"
         text = f"the reporter's answers must be of shape {one}, {trials} trials together ({trials}, {rounds}, …)"
         raise ReporterProblem(f"{text}, got {answers.shape}: return one answer for each signal")
-    whole = answers.reshape(trials, rounds, -1)
-    good = (whole == np.floor(whole)) & (whole >= 0) & (whole < values) if whole.dtype.kind in "biuf" else False
+    whole = np.atleast_3d(answers)
+    good = np.isin(whole, np.arange(values)) if whole.dtype.kind in "biuf" else False
     if not np.all(good):
         allowed = "0 or 1" if values == 2 else f"whole numbers from 0 to {values - 1}"
         got = next(iter(whole[~good].ravel().tolist())) if isinstance(good, np.ndarray) else f"type {whole.dtype}"

@@ -123,11 +123,11 @@ def our_mechanisms(
 
 
 def described(mechanism: Mechanism) -> str:
-    """A mechanism in a few words.
+    """A mechanism in a few words: its kind and its settings, but for those that are one number a level.
 
     Example:
         >>> described(Clamp(1.0))
         'clamp epsilon=1.0 center=0.5'
     """
     settings = mechanism.settings()
-    return " ".join([settings.pop("kind"), *(f"{k}={v}" for k, v in settings.items() if k != "levels")])
+    return " ".join([settings.pop("kind"), *(f"{k}={v}" for k, v in settings.items() if not isinstance(v, tuple))])

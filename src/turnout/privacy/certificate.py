@@ -86,7 +86,7 @@ def certificate(mechanism: Mechanism, averaging: Averaging | None = None) -> Cer
         centers = np.concatenate([[1e-9, 1.0 - 1e-9], np.linspace(0.0, 1.0, 2001)])
         low, high = mechanism.box(Public(average=centers))
         return Certificate(box_epsilon(low, high), "report", _OBSERVER, "its boxes around the public average")
-    low, high = mechanism.box(Public(average=np.float64(0.5)))
+    low, high = mechanism.box(Public())
     widest = f"the box [{float(np.min(low)):.4g}, {float(np.max(high)):.4g}]"
     return Certificate(box_epsilon(low, high), "report", _EVERYONE, widest)
 

@@ -82,9 +82,8 @@ class CostFamily:
 
 def kinds(unknown: npt.NDArray[np.bool_]) -> list[npt.NDArray[np.int64]]:
     """The clients that have the same terms, group by group."""
-    _, kind = np.unique(unknown, axis=0, return_inverse=True)
-    kind = kind.reshape(-1)
-    return [np.flatnonzero(kind == number) for number in range(int(kind.max()) + 1)]
+    different = np.unique(unknown, axis=0)
+    return [np.flatnonzero((unknown == terms).all(axis=1)) for terms in different]
 
 
 def mixtures(terms: int) -> Array:

@@ -141,8 +141,6 @@ class RenyiFilter:
         return [a + b if b == 0.0 else math.nextafter(a + b, math.inf) for a, b in zip(self.spent, costs, strict=True)]
 
     def _total(self, spent: list[float]) -> float:
-        if self.reports == 0 and not any(spent):
-            return 0.0
         share = self.delta / max(1, len(self.orders) - 1)
         return min(renyi_to_epsilon(value, order, share) for value, order in zip(spent, self.orders, strict=True))
 
@@ -151,7 +149,7 @@ def _excess(above: float, below: float, order: float) -> float:
     """Sum of P^order Q^(1 - order), less 1, for P("yes") = above and Q("yes") = below."""
     total = 0.0
     for q, part in ((below, (above - below) / below), (1.0 - below, (below - above) / (1.0 - below))):
-        grown = math.expm1(order * math.log1p(part)) if part > -1.0 else -1.0
+        grown = math.expm1(order * (math.log1p(part) if part > -1.0 else -math.inf))
         total += q * max(0.0, grown - order * part)
     return total + 64.0 * UNIT * order * abs(above - below)
 

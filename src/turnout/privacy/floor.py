@@ -62,7 +62,7 @@ class Floor:
         if len(self.channels) > 1:
             remedy = "use learned-memoized, which needs one channel"
             raise invalid("weights", "the same for all clients", f"{len(self.channels)} different ones", remedy)
-        channel = self.channels[0]
+        (channel,) = self.channels
         # An average of 0 cannot be a surrogate's.
         levels = np.maximum(channel.levels.round(6), _LEVELS[1] / 4.0)
         return Memoized(self.epsilon, channel.price, tuple(levels.tolist()), tuple(channel.least.tolist()))
@@ -132,7 +132,7 @@ def _best_release(
     """(the best channels, one a group; the type of each client)."""
     check_epsilon(epsilon, "total epsilon")
     shapes = values_at(problem, _LEVELS) / weights[:, None]
-    label = types_of(shapes / shapes[:, -1].mean(), group, types)
+    label = types_of(shapes, group, types)
     return _channels(problem, epsilon, weights, group, label), label
 
 
@@ -145,14 +145,15 @@ def _channels(
     problem: Problem, epsilon: float, weights: Array, group: npt.NDArray[np.int64], label: npt.NDArray[np.int64]
 ) -> list[Channel]:
     """The best channels, one a group, for the population put together into types."""
+    _, someone = np.unique(label, return_index=True)  # of each type, which are of one group
     found = best_channel(
         _by_type(values_at(problem, _LEVELS), label),
         np.bincount(label) / len(problem),
-        _by_type(weights[:, None], label)[:, 0],
+        _by_type(weights[:, None], label).ravel(),
         epsilon,
         _LEVELS,
         problem.capacity / len(problem),
-        np.rint(_by_type(group[:, None].astype(np.float64), label)[:, 0]).astype(np.int64),
+        group[someone],
     )
     assert isinstance(found, list)  # groups were given
     return found
@@ -178,11 +179,11 @@ def types_of(features: Array, group: npt.NDArray[np.int64], number: int) -> npt.
     """
     label = np.zeros(len(features), np.int64)
     waiting: list[tuple[float, int, Any, int]] = []
-    for name in range(int(group.max()) + 1):
+    names = int(group.max()) + 1
+    for name in range(names):
         label[group == name] = name
         _offer(waiting, features, np.flatnonzero(group == name), name)
-    names = int(group.max()) + 1
-    while names < number and waiting and waiting[0][0] < 0.0:
+    while names < number and waiting[0][0] < 0.0:
         _, name, members, axis = heapq.heappop(waiting)
         high = features[members, axis] > features[members, axis].mean()
         label[members[high]] = names
@@ -210,7 +211,7 @@ def _bound(
     sum_i phi(g_i(o) - mu_i) >= 0, where phi(r) = r above 0 and e^epsilon r below. Each mu_i is its type's, moved
     by how much the client differs from the type, and all are a little lower where that is needed.
     """
-    price = channels[0].price
+    price = _price(channels)
     total = price * problem.capacity
     for name, channel in enumerate(channels):
         members = np.flatnonzero(group == name)
@@ -224,6 +225,12 @@ def _bound(
         rest = values_at(part, _BETWEEN) - price * own * _BETWEEN - margin[:, None]
         total += float(margin.sum()) - len(members) * _shift(rest, channel.epsilon)
     return total
+
+
+def _price(channels: list[Channel]) -> float:
+    """What a unit of participation is worth: the programme has one price for all groups."""
+    (price,) = {channel.price for channel in channels}
+    return price
 
 
 def _shift(rest: Array, epsilon: float) -> float:
@@ -256,7 +263,8 @@ def _cost(problem: Problem, channels: list[Channel], weights: Array, group: npt.
             brought += float(np.sum(chances * own * channel.levels))
         return cost, brought
 
-    low, high = channels[0].price / 2.0, channels[0].price * 2.0
+    price = _price(channels)
+    low, high = 0.5 * price, 2.0 * price
     for _ in range(50):  # both ends stay: the answer mixes them, as a fair coin between two prices would
         middle = 0.5 * (low + high)
         low, high = (middle, high) if outcome(middle)[1] < problem.capacity else (low, middle)

@@ -58,7 +58,7 @@ class Disk:
 
     def sync_folder(self, folder: Path) -> None:
         """Return once the names in a folder are on the disk."""
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        descriptor = os.open(folder, os.O_RDONLY)
         try:
             self.sync(descriptor)
         finally:
@@ -172,7 +172,6 @@ class Journal:
     def _read(self) -> None:
         try:
             with open(self._descriptor, "rb", closefd=False) as file:
-                file.seek(0)
                 data = file.read()
             if data:
                 self._disk.sync(self._descriptor)  # what was read may not be on the disk yet
@@ -263,7 +262,7 @@ class Journal:
             here, there = os.fstat(self._descriptor), os.stat(self.path)
         except OSError as error:
             raise self._problem("found", error) from error
-        if not os.path.samestat(here, there) or here.st_size != self._size or self.torn:
+        if not os.path.samestat(here, there) or here.st_size != self._size:  # a torn line is longer
             raise FileProblem(f"{self.path}: this {self.what} was changed or replaced while in use: open it again")
 
     def _undo(self) -> None:

@@ -116,7 +116,8 @@ class Ledger:
     """
 
     def __init__(self, journal: Journal, witness: Path, disk: Disk) -> None:
-        self.datum, self.limit, self.spent = "", Limit(0, 0.0), 0
+        self.datum, self.spent = "", 0
+        self.limit: Limit  # what the file says: `open` reads or begins it
         self._journal, self._witness, self._disk = journal, witness, disk
         self._witnessed = Head()
         self._reservations: dict[str, dict[int, Reservation]] = {}

@@ -18,8 +18,9 @@ class PublicAccount:
         delta: the chance left over in the total.
 
     Attributes:
-        epsilon_per_report: the certificate, against the server; infinite where there is none.
-        lifetime: whether it covers all reports together (a release made once).
+        certified: the epsilon of the certificate, against the server; infinite where there is none.
+        per: what it covers: one "report", or a "lifetime" (all reports together, from a release made once).
+        delta: as given.
 
     Example:
         >>> from turnout.algorithm.mechanisms.clamp import Clamp
@@ -30,24 +31,23 @@ class PublicAccount:
     def __init__(self, mechanism: Mechanism, delta: float) -> None:
         check_delta(delta)
         found = certificate(mechanism)
-        self.epsilon_per_report, self.delta = found.epsilon, delta
-        self.lifetime = found.per == "lifetime"
+        self.certified, self.per, self.delta = found.epsilon, found.per, delta
         self._mechanism = mechanism
 
     def total(self, reports: int) -> Account:
         """The total over so many reports at delta, an upper bound for every client."""
-        if reports < 1 and not self.lifetime:
+        if reports < 1 and self.per == "report":
             return Account(0.0, self.delta, 0, EVERY_REPORT, "no report yet")
         return account_of(self._mechanism, max(reports, 1), self.delta)
 
     def sentence(self, reports: int) -> str:
         """The account in one line for the log."""
-        if math.isinf(self.epsilon_per_report):
+        if math.isinf(self.certified):
             return "no bound against the server: this mechanism has no certificate"
-        if self.lifetime:
-            return f"pure epsilon {shown(self.epsilon_per_report)} for a lifetime, against the server"
+        if self.per == "lifetime":
+            return f"pure epsilon {shown(self.certified)} for a lifetime, against the server"
         total = self.total(reports)
         return (
-            f"epsilon {shown(self.epsilon_per_report)} per report, total epsilon {shown(total.epsilon)} at delta "
+            f"epsilon {shown(self.certified)} per report, total epsilon {shown(total.epsilon)} at delta "
             f"{self.delta:.3g} over {reports} reports, against the server that sees every report"
         )

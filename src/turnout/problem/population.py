@@ -15,7 +15,7 @@ from turnout.errors import FileProblem, invalid
 from turnout.problem.costs import Array, PolynomialCosts
 from turnout.problem.drawn import DrawnCosts, drawn_paper_costs
 from turnout.problem.problem import Problem, Weights
-from turnout.settings import Table, read_toml
+from turnout.settings import RUN_KEYS, Table, read_toml
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,6 +117,7 @@ def read_population(source: str | Path, *, seed: int | None = None, clients: int
     if path.suffix == ".toml":
         table = Table(read_toml(path))
         population = population_from_table(table.table("population"), seed=seed)
+        table.ignore("capacity", *RUN_KEYS)  # a whole run's file will do
         table.finish()
         return population
     if seed is not None:
@@ -147,7 +148,10 @@ def population_from_table(table: Table, *, seed: int | None = None, clients: int
     given: int | None = table.whole("seed", None)
     seed = given if seed is None else seed
     if "groups" in table:
-        population = _draw_groups(table.tables("groups"), 0 if seed is None else seed)
+        groups = table.tables("groups")
+        if not groups:
+            raise invalid(table.path("groups"), "one group or more", "none", "describe some clients")
+        population = _draw_groups(groups, 0 if seed is None else seed)
     elif "file" in table:
         population = read_population(table.text("file"), seed=seed, clients=clients)
     else:

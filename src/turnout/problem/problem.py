@@ -74,6 +74,10 @@ class Problem:
         """The total cost, sum of f_i(x_i)."""
         return total_cost(self.costs, average)
 
+    def random_cost(self) -> float:
+        """The total cost where a server picks clients at random: every average is capacity / what all bring."""
+        return self.cost(np.full(len(self), self.capacity / self.most))
+
 
 def total_cost(costs: Costs, average: Array, present: npt.NDArray[np.bool_] | None = None) -> float:
     """Sum of f_i(x_i) over the clients (or those present), in little memory.

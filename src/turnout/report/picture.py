@@ -12,7 +12,7 @@ from turnout.algorithm.mechanisms import in_words
 from turnout.display import off
 from turnout.errors import MissingExtra, invalid
 from turnout.report.reference import stretches
-from turnout.report.run_plots import TAIL, Run, moving_mean
+from turnout.report.run_plots import TAIL, ShownRun, moving_mean
 from turnout.report.traces import focus, look
 from turnout.simulation.output import check_writable, whole_file
 from turnout.simulation.trajectory import Trajectory
@@ -97,7 +97,7 @@ def plot(
     return figure
 
 
-def _named(runs: Trajectory | Sequence[Trajectory] | Mapping[str, Trajectory]) -> list[Run]:
+def _named(runs: Trajectory | Sequence[Trajectory] | Mapping[str, Trajectory]) -> list[ShownRun]:
     """The runs by different names, each with its optimum and its look."""
     if isinstance(runs, Trajectory):
         runs = [runs]
@@ -108,7 +108,7 @@ def _named(runs: Trajectory | Sequence[Trajectory] | Mapping[str, Trajectory]) -
         runs = dict(zip(names, runs, strict=True))
     if not runs:
         raise invalid("runs", "one or more", 0, "give what simulate returned")
-    return [Run(name, run, stretches(run), look(index)) for index, (name, run) in enumerate(runs.items())]
+    return [ShownRun(name, run, stretches(run), look(index)) for index, (name, run) in enumerate(runs.items())]
 
 
 def _name(run: Any) -> str:
@@ -118,7 +118,7 @@ def _name(run: Any) -> str:
     return in_words(run.provenance["mechanism"])
 
 
-def _has_cost(runs: Sequence[Run]) -> bool:
+def _has_cost(runs: Sequence[ShownRun]) -> bool:
     return any(run.trajectory.cost is not None for run in runs)
 
 
@@ -131,7 +131,7 @@ def _in_colours(colours: Mapping[str, str]) -> dict[Any, Any]:
     return found | dict.fromkeys(ink, colours["ink"]) | dict.fromkeys(muted, colours["muted"])
 
 
-def _draw(axes: Mapping[str, Any], runs: Sequence[Run], forecast: Forecast | None, ink: str) -> None:
+def _draw(axes: Mapping[str, Any], runs: Sequence[ShownRun], forecast: Forecast | None, ink: str) -> None:
     """All panels."""
     _turnout(axes["turnout"], axes["spread"], runs, ink)
     for run in runs:
@@ -153,7 +153,7 @@ def _draw(axes: Mapping[str, Any], runs: Sequence[Run], forecast: Forecast | Non
         _legend(axes[name])
 
 
-def _turnout(over_time: Any, at_the_end: Any, runs: Sequence[Run], ink: str) -> None:
+def _turnout(over_time: Any, at_the_end: Any, runs: Sequence[ShownRun], ink: str) -> None:
     """Who came, and how the last rounds spread; in parts of the capacity where runs need different numbers."""
     relative = len({run.capacity for run in runs}) > 1
     unit = "% of capacity" if relative else "sum of weights" if any(run.is_weighted for run in runs) else "clients"
@@ -187,7 +187,7 @@ def _view(every: Sequence[Any]) -> tuple[float, float]:
     return float(low - room), float(high + room)
 
 
-def _end(run: Run) -> int:
+def _end(run: ShownRun) -> int:
     """The first of the last rounds: of a short run its second half, and nothing from before the last change."""
     rounds = run.trajectory.rounds
     return max(rounds - TAIL, rounds // 2, run.stretches[-1].first)
@@ -200,11 +200,11 @@ def _edges(ends: Any, unit: float) -> Any:
     return (np.arange(low, high + width + 1.0, width) - 0.5) * unit
 
 
-def _line(axes: Any, x: Any, y: Any, run: Run, width: float = 1.5) -> None:
+def _line(axes: Any, x: Any, y: Any, run: ShownRun, width: float = 1.5) -> None:
     axes.plot(x, y, color=run.look["colour"], linestyle=_DASHES[run.look["dash"]], linewidth=width)
 
 
-def _reference(axes: Any, run: Run, of: str, label: str, ink: str) -> None:
+def _reference(axes: Any, run: ShownRun, of: str, label: str, ink: str) -> None:
     """The optimum's staircase; once, where runs share it."""
     x, y = run.profile(of)
     values = np.array(y, dtype=np.float64)
@@ -220,7 +220,7 @@ def _legend(axes: Any) -> None:
         axes.legend(once.values(), once.keys(), fontsize=8)
 
 
-def _head(figure: Any, runs: Sequence[Run], ink: str) -> None:
+def _head(figure: Any, runs: Sequence[ShownRun], ink: str) -> None:
     """Who is who, and what they reached."""
     from matplotlib.lines import Line2D
 
@@ -233,7 +233,7 @@ def _head(figure: Any, runs: Sequence[Run], ink: str) -> None:
     figure.legend(handles, [*labels, "capacity"], loc="outside upper left", ncols=columns, fontsize=9)
 
 
-def _reached(run: Run) -> str:
+def _reached(run: ShownRun) -> str:
     return run.name if run.gap is None else f"{run.name}: {off(run.gap / 100.0)}"
 
 

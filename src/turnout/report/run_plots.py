@@ -24,7 +24,7 @@ _KEPT = 6  # clients whose averages are drawn: as many as there are colours
 
 
 @dataclass(frozen=True, eq=False)
-class Run:
+class ShownRun:
     """A run as the page shows it.
 
     Attributes:
@@ -82,7 +82,7 @@ class Run:
         return x, y
 
 
-def add(page: Page, runs: Sequence[Run]) -> None:
+def add(page: Page, runs: Sequence[ShownRun]) -> None:
     """Add every plot that the runs have data for."""
     _turnout(page, runs)
     _signal(page, runs)
@@ -91,7 +91,7 @@ def add(page: Page, runs: Sequence[Run]) -> None:
     _kept(page, runs)
 
 
-def _turnout(page: Page, runs: Sequence[Run]) -> None:
+def _turnout(page: Page, runs: Sequence[ShownRun]) -> None:
     """Turnout by round, and its distribution at the end; relative where the runs need different numbers."""
     relative = len({run.capacity for run in runs}) > 1
     unit = "Turnout (% of capacity)" if relative else f"Turnout ({_unit(runs)})"
@@ -113,7 +113,7 @@ def _turnout(page: Page, runs: Sequence[Run]) -> None:
     )
 
 
-def _strips(page: Page, runs: Sequence[Run], unit: str, relative: bool) -> None:
+def _strips(page: Page, runs: Sequence[ShownRun], unit: str, relative: bool) -> None:
     """Turnout over time, a strip a run on one scale: noise over noise would show neither."""
     traces: list[Trace] = []
     axes: dict[str, Any] = {}
@@ -163,11 +163,11 @@ def _over_time(page: Page, traces: Sequence[Trace], y: str, caption: str) -> Non
     page.figure(chart(traces, x="Round", y=y, **layout), caption + ("" if view is None else _OUTSIDE))
 
 
-def _unit(runs: Sequence[Run]) -> str:
+def _unit(runs: Sequence[ShownRun]) -> str:
     return "sum of weights" if any(run.is_weighted for run in runs) else "clients"
 
 
-def _spread(run: Run, relative: bool) -> Trace:
+def _spread(run: ShownRun, relative: bool) -> Trace:
     """The last rounds' turnout as a histogram, in bins of whole numbers (others would look like a comb)."""
     tail = run.trajectory.last(TAIL)
     low, high = int(tail.min()), int(tail.max())
@@ -178,7 +178,7 @@ def _spread(run: Run, relative: bool) -> Trace:
     return bars(edges * scale, share / (width * scale if relative else 1.0), run.name, **run.look)
 
 
-def _signal(page: Page, runs: Sequence[Run]) -> None:
+def _signal(page: Page, runs: Sequence[ShownRun]) -> None:
     lines = [
         line(np.arange(run.trajectory.rounds), run.trajectory.signal, run.name, **run.look, width=1.0) for run in runs
     ]
@@ -193,7 +193,7 @@ def _signal(page: Page, runs: Sequence[Run]) -> None:
     )
 
 
-def _cost(page: Page, runs: Sequence[Run]) -> None:
+def _cost(page: Page, runs: Sequence[ShownRun]) -> None:
     """Total cost and, where recorded, the distance from reference averages."""
     with_cost = [run for run in runs if run.trajectory.cost is not None]
     if with_cost:
@@ -217,12 +217,12 @@ def _cost(page: Page, runs: Sequence[Run]) -> None:
         )
 
 
-def _recorded(run: Run, column: str) -> Trace:
+def _recorded(run: ShownRun, column: str) -> Trace:
     values: Array = getattr(run.trajectory, column)
     return line(run.trajectory.checkpoints, values, run.name, **run.look)
 
 
-def _averages(page: Page, runs: Sequence[Run]) -> None:
+def _averages(page: Page, runs: Sequence[ShownRun]) -> None:
     """The clients' final averages: all together, and each against its optimum."""
     known = [run for run in runs if run.trajectory.state is not None]
     if not known:
@@ -263,7 +263,7 @@ def _averages(page: Page, runs: Sequence[Run]) -> None:
     )
 
 
-def _final(run: Run) -> Array:
+def _final(run: ShownRun) -> Array:
     """The final averages of those who are members at the end."""
     return run.trajectory.average[run.stretches[-1].members]
 
@@ -273,7 +273,7 @@ def _shares(averages: Array, edges: Values) -> Array:
     return counts
 
 
-def _against(run: Run, best: Optimum, most: int) -> Trace:
+def _against(run: ShownRun, best: Optimum, most: int) -> Trace:
     """Clients evenly chosen in the order of their optimum, as dots."""
     order = np.argsort(best.average, kind="stable")
     chosen = order[np.unique(np.linspace(0, len(order) - 1, min(most, len(order))).astype(np.int64))]
@@ -283,7 +283,7 @@ def _against(run: Run, best: Optimum, most: int) -> Trace:
     return dots | {"text": [str(client) for client in who], "hovertemplate": template}
 
 
-def _kept(page: Page, runs: Sequence[Run]) -> None:
+def _kept(page: Page, runs: Sequence[ShownRun]) -> None:
     """The averages of chosen clients over time, a figure a run."""
     keeping = [run for run in runs if run.trajectory.averages is not None and run.trajectory.averages.shape[1]]
     if not keeping:
@@ -318,7 +318,7 @@ def _kept(page: Page, runs: Sequence[Run]) -> None:
         )
 
 
-def _references(runs: Sequence[Run], of: str, label: str) -> list[Trace]:
+def _references(runs: Sequence[ShownRun], of: str, label: str) -> list[Trace]:
     """Dashed staircases to compare with, one for all runs that share it."""
     found = []
     for run in runs:

@@ -12,7 +12,7 @@ from turnout.errors import invalid
 from turnout.report import run_plots
 from turnout.report.page import Markup, Page, escape
 from turnout.report.reference import stretches
-from turnout.report.run_plots import TAIL, Run
+from turnout.report.run_plots import TAIL, ShownRun
 from turnout.report.traces import look
 from turnout.simulation.trajectory import Trajectory
 
@@ -43,7 +43,7 @@ def run_page(trajectories: Sequence[Trajectory], names: Sequence[str]) -> Page:
     if len(names) != len(trajectories) or len(set(names)) != len(names):
         raise invalid("names", "different, one for each run", f"{list(names)}", "give each run a name of its own")
     runs = [
-        Run(name, trajectory, stretches(trajectory), look(index))
+        ShownRun(name, trajectory, stretches(trajectory), look(index))
         for index, (name, trajectory) in enumerate(zip(names, trajectories, strict=True))
     ]
     page = Page(_title(names), _lead(runs))
@@ -66,7 +66,7 @@ def _title(names: Sequence[str]) -> str:
     return f"{len(names)} runs: {', '.join(names)}" if len(names) <= 4 else f"{len(names)} runs"
 
 
-def _lead(runs: Sequence[Run]) -> str:
+def _lead(runs: Sequence[ShownRun]) -> str:
     what = (
         "A server needs a number of clients in each round and broadcasts one public signal; each client decides by "
         "itself whether to take part."
@@ -76,7 +76,7 @@ def _lead(runs: Sequence[Run]) -> str:
     return f"{what} This page shows what came of it, against the exact optimum."
 
 
-def _facts_of_one(run: Run) -> list[tuple[str, object, str]]:
+def _facts_of_one(run: ShownRun) -> list[tuple[str, object, str]]:
     trajectory, tail = run.trajectory, run.trajectory.last(TAIL)
     changes = len(set(trajectory.capacity.tolist())) > 1
     unit = "sum of weights" if run.is_weighted else "needed in each round"
@@ -94,7 +94,7 @@ def _facts_of_one(run: Run) -> list[tuple[str, object, str]]:
     return facts
 
 
-def _facts_of_all(runs: Sequence[Run]) -> list[tuple[str, object, str]]:
+def _facts_of_all(runs: Sequence[ShownRun]) -> list[tuple[str, object, str]]:
     """What the runs have in common, and the best of them."""
     facts: list[tuple[str, object, str]] = [
         ("Runs", len(runs), "compared on this page"),
@@ -109,7 +109,7 @@ def _facts_of_all(runs: Sequence[Run]) -> list[tuple[str, object, str]]:
     return facts
 
 
-def _results(runs: Sequence[Run]) -> tuple[list[str], list[list[object]], str]:
+def _results(runs: Sequence[ShownRun]) -> tuple[list[str], list[list[object]], str]:
     header = ["Run", "Rounds", "Clients", "Capacity", "Turnout", "Signal", "Price", "Cost", "Optimum", "Gap"]
     rows: list[list[object]] = []
     for run in runs:
@@ -136,13 +136,13 @@ def _results(runs: Sequence[Run]) -> tuple[list[str], list[list[object]], str]:
     return header, rows, caption
 
 
-def _named(run: Run) -> Markup:
+def _named(run: ShownRun) -> Markup:
     """A run's name behind a dot in its colour, the legend of all plots."""
     dot = f'<span class="swatch" style="background:{escape(run.look["colour"])}"></span>'
     return Markup(f'<span class="named">{dot}<span>{escape(run.name)}</span></span>')
 
 
-def _settings(runs: Sequence[Run]) -> tuple[list[str], list[list[object]], str]:
+def _settings(runs: Sequence[ShownRun]) -> tuple[list[str], list[list[object]], str]:
     """The settings of all runs, those that differ first."""
     columns = [_flat({k: v for k, v in run.trajectory.provenance.items() if k not in _NOT_SETTINGS}) for run in runs]
     keys = list(dict.fromkeys(key for column in columns for key in column))
@@ -201,7 +201,7 @@ def _readable(value: Any) -> Any:
     return value
 
 
-def _turnout(run: Run) -> str:
+def _turnout(run: ShownRun) -> str:
     tail = run.trajectory.last(TAIL)
     return f"{_count(tail.mean())} ± {_count(tail.std())}"
 

@@ -46,8 +46,10 @@ class Safety:
 
     def __post_init__(self) -> None:
         if self.missing not in (ABSENT, LAST):
-            remedy = "'absent' if taking part uses something scarce, 'last' if it saves it"
-            raise invalid("missing", "'absent' or 'last'", repr(self.missing), remedy)
+            got = repr(self.missing) if self.missing else "nothing"
+            remedy = "absent if taking part uses something scarce (a silent device then counts as not taking part), "
+            remedy += "last if it saves it (a silent device counts as it last was)"
+            raise invalid("--missing (safety.missing in a file)", "absent or last", got, remedy)
         if self.hard_limit is not None and not 0.0 <= self.hard_limit < math.inf:
             raise invalid("hard_limit", "0 or more", self.hard_limit, "give the most that may take part at once")
         if not 0.0 <= self.quorum <= 1.0:

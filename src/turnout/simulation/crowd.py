@@ -25,7 +25,7 @@ class Crowd:
     """All clients of a run; engines replace `state` round by round.
 
     Attributes:
-        costs: what the clients act on: their own costs, or the public surrogate of a mechanism.
+        costs: the clients' own.
         weights: what each brings, or None for 1.
         mechanism, averaging, coins: as for `client_step`.
         state: the histories.
@@ -42,6 +42,11 @@ class Crowd:
 
     def __len__(self) -> int:
         return len(self.costs)
+
+    @property
+    def acting(self) -> Costs:
+        """What the clients act on: their own costs, or what they released at joining."""
+        return self.costs if self.state.memory is None else self.state.memory
 
     @classmethod
     def gather(

@@ -19,9 +19,6 @@ from turnout.simulation.schedule import Schedule, schedule_from_settings
 from turnout.simulation.simulate import simulate
 from turnout.simulation.trajectory import Trajectory
 
-RUN_KEYS = ("rounds", "seed", "engine", "mechanism", "controller", "start", "schedule", "averaging", "keep")
-"""The settings of a run beside its population and capacity."""
-
 
 @dataclass(frozen=True, eq=False)
 class Run:

@@ -72,7 +72,11 @@ class Schedule:
                     raise invalid(f"schedule.{name}", "at round 0 or later", when, "count rounds from 0")
         for first, stop, _ in self.away:
             if not 0 <= first < stop:
-                raise invalid("schedule.away", "(first, stop, clients) with 0 <= first < stop", (first, stop), "swap")
+                allowed, remedy = (
+                    "(first, stop, clients) with 0 <= first < stop",
+                    "count rounds from 0, first before stop",
+                )
+                raise invalid("schedule.away", allowed, (first, stop), remedy)
 
     def __repr__(self) -> str:
         told = [f"{name} at {when}" for name in ("join", "leave") for when in sorted(getattr(self, name))]

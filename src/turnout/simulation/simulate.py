@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -20,6 +19,7 @@ from turnout.simulation.room import check_room, free_memory
 from turnout.simulation.schedule import Schedule
 from turnout.simulation.stage import set_stage
 from turnout.simulation.trajectory import Trajectory
+from turnout.simulation.workers import available_cores
 
 
 def simulate(
@@ -123,7 +123,7 @@ def replicate(
         return simulate(problem, mechanism, controller, rounds, seed=seed, threads=1, engine=engine, **options)
 
     first = [one(seed) for seed in wanted[:1]]  # compiles what the others use
-    with ThreadPoolExecutor(threads or os.cpu_count()) as pool:
+    with ThreadPoolExecutor(threads or available_cores()) as pool:
         return first + list(pool.map(one, wanted[1:]))
 
 

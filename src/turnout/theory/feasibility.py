@@ -71,17 +71,22 @@ def check_feasible(
         >>> check_feasible(paper_population().problem(150), PaperCoin(beta=1.0))
         Traceback (most recent call last):
         ...
-        ValueError: capacity must be above 220.7 (what the privacy coin alone brings) and at most 1200.0 \
-(what all clients bring), got 150: raise capacity, or choose parameters with a smaller coin
+        ValueError: capacity must be above 220.7 and at most 1200.0 (what the mechanism brings at any signal), \
+got 150: raise capacity, or choose parameters whose coin alone brings fewer
     """
     wanted = problem.capacity if capacity is None else capacity
     least, most = reachable(problem, mechanism, members)
     if not least < wanted <= most * (1.0 + 1e-12):
         raise invalid(
             "capacity",
-            f"above {least:.1f} (what the privacy coin alone brings) and at most {most:.1f} (what all clients bring)",
+            f"above {least:.1f} and at most {most:.1f} (what the mechanism brings at any signal)",
             wanted,
-            "raise capacity, or choose parameters with a smaller coin"
-            if wanted <= least
-            else "lower capacity, or add clients",
+            _remedy(wanted <= least, most < problem.most * (1.0 - 1e-12)),
         )
+
+
+def _remedy(too_low: bool, held_back: bool) -> str:
+    """What to do; `held_back`: the mechanism's box keeps some away who would come."""
+    if too_low:
+        return "raise capacity, or choose parameters whose coin alone brings fewer"
+    return "lower capacity, or choose parameters with a wider box" if held_back else "lower capacity, or add clients"

@@ -82,8 +82,8 @@ class Forecast:
     def __repr__(self) -> str:
         when = "in the long run" if self.rounds is None else f"after {self.rounds} rounds"
         return (
-            f"Forecast({when}: signal {self.signal:.4g}, cost {self.cost:.6g}, {100 * self.gap:+.2f} % of the "
-            f"optimum, mean distance {self.distance.mean():.4f}, turnout ± {self.spread:.1f})"
+            f"Forecast({when}: signal {self.signal:.4g}, cost {self.cost:.6g}, {off(self.gap)}, "
+            f"mean distance {self.distance.mean():.4f}, turnout ± {self.spread:.1f})"
         )
 
     def _repr_html_(self) -> str:
@@ -126,7 +126,7 @@ def predict(
     Example:
         >>> from turnout import PaperCoin, paper_population
         >>> predict(paper_population(seed=0).problem(600), PaperCoin(3.5))
-        Forecast(in the long run: signal 9.03, cost 1765.6, +0.69 % of the optimum,
+        Forecast(in the long run: signal 9.03, cost 1765.6, 0.69 % above the optimum,
           mean distance 0.0166, turnout ± 15.1)
     """
     check_feasible(problem, mechanism)

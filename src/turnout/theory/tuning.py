@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -29,7 +29,7 @@ class Tuning:
         largest_gain: the loop oscillates from here on, at the fixed point: 1 / slope of the turnout in the signal.
         largest_gain_at_start: the same along the start-up, where the averages are still high.
         gain: recommended.
-        initial: a first signal from which few come rather than many.
+        signal: where the signal settles.
         settling_rounds: until the expected turnout stays within 2 % of the capacity; None: not within 20,000.
 
     Example:
@@ -41,16 +41,21 @@ class Tuning:
     largest_gain: float
     largest_gain_at_start: float
     gain: float
-    initial: float
+    signal: float
     settling_rounds: int | None
+
+    @property
+    def initial(self) -> float:
+        """A first signal from which few come rather than many."""
+        return 0.1 * self.signal
 
     def __repr__(self) -> str:
         settled = "not settled" if self.settling_rounds is None else f"settled after {self.settling_rounds} rounds"
         return f"Tuning(gain={self.gain:.4g} of at most {self.largest_gain:.4g}, initial={self.initial:.4g}, {settled})"
 
-    def controller(self) -> IntegralController:
-        """The paper's server with these settings."""
-        return IntegralController(self.gain, self.initial)
+    def controller(self, settled: bool = False) -> IntegralController:
+        """The paper's server with these settings; `settled` begins where the signal will settle."""
+        return IntegralController(self.gain, self.signal if settled else self.initial)
 
 
 def tune(problem: Problem, mechanism: Mechanism, start: Prior | None = None) -> Tuning:
@@ -85,9 +90,8 @@ def tune(problem: Problem, mechanism: Mechanism, start: Prior | None = None) -> 
     gain = SHARE_OF_THE_BOUND * min(largest, at_start)
     if not math.isfinite(gain):  # nobody answers the signal: any gain does
         gain = 0.01 * signal / problem.capacity
-    initial = 0.1 * signal
-    settling = _settling(problem, mechanism, IntegralController(gain, initial), start)
-    return Tuning(largest, at_start, gain, initial, settling)
+    tuned = Tuning(largest, at_start, gain, signal, None)
+    return replace(tuned, settling_rounds=_settling(problem, mechanism, tuned.controller(), start))
 
 
 def _exactly(average: Array) -> Moments:

@@ -13,7 +13,7 @@ from turnout.algorithm.mechanisms.capped_coin import CappedCoin
 from turnout.algorithm.mechanisms.clamp import Clamp
 from turnout.algorithm.mechanisms.classical import Classical
 from turnout.algorithm.mechanisms.learned_memoized import LearnedMemoized
-from turnout.algorithm.mechanisms.memoized import Memoized, OneRelease
+from turnout.algorithm.mechanisms.memoized import Memoized
 from turnout.algorithm.mechanisms.paper_coin import PaperCoin
 from turnout.algorithm.mechanisms.randomized_response import RandomizedResponse
 from turnout.algorithm.mechanisms.tracking_clamp import TrackingClamp
@@ -51,19 +51,27 @@ MECHANISMS: dict[str, type[Mechanism]] = {
 
 
 def in_words(settings: Mapping[str, Any]) -> str:
-    """A mechanism's settings for people: its name and its numbers, and what its epsilon is for.
+    """The settings of a mechanism (or a controller) for people: its name and its numbers, and what an epsilon is for.
 
     Example:
         >>> in_words({"kind": "clamp", "epsilon": 1.0, "center": 0.5})
         'clamp, epsilon 1 per report, center 0.5'
     """
     given = dict(settings)
-    kind, epsilon = str(given.pop("kind")), given.pop("epsilon", None)
-    numbers = [f"{name} {value:g}" for name, value in given.items() if isinstance(value, (int, float))]
-    if epsilon is not None:
-        once = issubclass(MECHANISMS.get(kind, Mechanism), OneRelease)
-        numbers.insert(0, f"total epsilon {epsilon:g}" if once else f"epsilon {epsilon:g} per report")
-    return ", ".join([kind, *numbers])
+    kind = str(given.pop("kind"))
+    once = MECHANISMS.get(kind, Mechanism).releases_once
+    given.pop("least", None)  # the numbers behind the levels
+    return ", ".join([kind, *(_setting(name, value, once) for name, value in given.items() if np.size(value))])
+
+
+def _setting(name: str, value: Any, once: bool) -> str:
+    """One setting for people; of a list, how long it is."""
+    if np.ndim(value):
+        return f"{len(value)} {name}" if name.endswith("s") else f"{name} of {len(value)} clients"
+    said = value if isinstance(value, str) else f"{value:.4g}"
+    if name == "epsilon":
+        return f"total epsilon {said}" if once else f"epsilon {said} per report"
+    return f"{name} {said}"
 
 
 def mechanism_from_settings(table: Table) -> Mechanism:

@@ -46,7 +46,7 @@ class TrackingClamp(Mechanism):
 
     def parameters(self) -> tuple[Any, ...]:
         """e^epsilon, less the margin, and the floor."""
-        return float(growth(self.epsilon) * (1 - MARGIN)), float(self.floor)
+        return float(growth(self.epsilon, less=MARGIN)), float(self.floor)
 
     @staticmethod
     def response(intent: Any, average: Any, parameters: Any) -> Any:

@@ -30,7 +30,7 @@ from turnout.privacy.journal import Disk
 from turnout.privacy.ledger import Limit
 from turnout.problem.costs import Costs
 from turnout.service.agent.agreement import Agreement, agree
-from turnout.service.agent.connection import REQUEST_SECONDS, HttpWire, Wire, split_url
+from turnout.service.agent.connection import REQUEST_SECONDS, HttpWire, Wire
 from turnout.service.agent.decider import Decider, NoCost
 from turnout.service.agent.device_rounds import LEFT, DeviceRounds, RoundDone
 from turnout.service.agent.dialogue import Backoff, Dialogue, Halted, RefusedByCoordinator
@@ -59,7 +59,7 @@ class Agent:
         code: the one-time code; not needed once enrolled.
         mechanism: use this one; None: the coordinator's proposal.
         limit: of the ledger; None: as it was, or `USUAL_LIMIT`.
-        consent: accept a mechanism without a certificate, or with a larger epsilon than the limit's.
+        consent: accept a mechanism without a certificate.
         raise_limit: agree to a higher `limit` than before.
         after_stop: once the budget is spent "leave", or "follow": act on public data alone.
         on_participate: called with every acknowledged participation, on a thread of its own.
@@ -115,7 +115,6 @@ class Agent:
         chance: random.Random | None = None,
         disk: Disk | None = None,
     ) -> None:
-        split_url(url)
         if isinstance(costs, Costs) or not callable(costs):
             cost_from(costs)
         self._url, self._costs, self._code = url, costs, None if code is None else check_code(code)

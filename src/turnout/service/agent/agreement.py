@@ -40,7 +40,7 @@ class Agreement:
     Attributes:
         mechanism: how intent becomes a probability.
         certificate: of one report, or of a lifetime, made on this device.
-        limit: what its ledger allows, raised to the certificate where the owner consented.
+        limit: what its ledger allows; no bound per report where the owner accepted a mechanism without a certificate.
     """
 
     mechanism: Mechanism
@@ -73,7 +73,7 @@ def agree(
         averaging: how histories move.
         own: use this one instead.
         limit: the owner's.
-        consent: the owner agrees to a larger epsilon than the limit's, and to none at all.
+        consent: the owner accepts a mechanism without a certificate; one with a certificate keeps the limit even so.
 
     Raises:
         Declined: no mechanism, no certificate, or too large an epsilon.
@@ -97,7 +97,7 @@ def agree(
             f"{mechanism.kind} has no certificate ({promise.why}): ask the operator for a certified mechanism, or "
             "accept this one explicitly (--accept-uncertified)"
         )
-    if epsilon > limit.epsilon_per_report and not consent:
+    if limit.epsilon_per_report < epsilon < math.inf:
         raise Declined(
             f"{mechanism.kind} has epsilon {epsilon:.6g} per {promise.per} against {promise.against}, more than the "
             f"{limit.epsilon_per_report:g} that this device allows: ask for a smaller one, or allow it "

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import http.client
 import io
-import re
 import socket
-import ssl
 import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
-from urllib.parse import urlsplit
 
-from turnout.errors import FileProblem, TurnoutError, invalid
+from turnout.errors import invalid
+from turnout.service.address import Address, Unreachable
 from turnout.service.protocol import LARGEST_REPLY
 
 REQUEST_SECONDS = 90.0
@@ -26,15 +24,6 @@ CONNECT_SECONDS = 10.0
 
 LONGEST_WAIT = 3600.0
 """The most of a Retry-After that is honoured, in seconds."""
-
-
-class Unreachable(TurnoutError):
-    """No usable reply came: the network, the coordinator, or something in between.
-
-    Example:
-        >>> issubclass(Unreachable, TurnoutError)
-        True
-    """
 
 
 @dataclass(frozen=True)
@@ -85,21 +74,21 @@ class HttpWire:
         FileProblem: the file of the authority cannot be read.
 
     Example:
-        >>> HttpWire("https://coordinator.example").secure
-        True
+        >>> HttpWire("https://coordinator.example")
+        HttpWire(https://coordinator.example:443)
     """
 
     def __init__(self, url: str, *, ca: str | Path | None = None, seconds: float = REQUEST_SECONDS) -> None:
-        self.secure, self._host, self._port, self._prefix = split_url(url)
+        self._address = Address.of(url, ca)
         if not 0.0 < seconds <= 2 * LONGEST_WAIT:
             raise invalid("seconds", f"above 0 and at most {2 * LONGEST_WAIT:g}", seconds, "try 90")
-        if ca is not None and not self.secure:
-            raise invalid("ca", "left out for http", f"{str(ca)!r}", "use https, or leave it out")
         self._seconds = seconds
-        self._tls = _tls(ca) if self.secure else None
         self._cut = False
         self._connection: _Connection | None = None
         self._raw: socket.socket | None = None
+
+    def __repr__(self) -> str:
+        return f"HttpWire({self._address})"
 
     def send(self, method: str, path: str, body: bytes | None, token: str | None) -> Reply:
         """One request and its reply; a kept connection that has died meanwhile is made anew, once."""
@@ -110,14 +99,14 @@ class HttpWire:
             headers["Authorization"] = f"Bearer {token}"
         kept = self._connection is not None
         try:
-            return self._exchange(method, self._prefix + path, body, headers)
+            return self._exchange(method, self._address.prefix + path, body, headers)
         except (ConnectionError, http.client.BadStatusLine) as error:
             self.close()
             if not kept:
-                raise Unreachable(f"{self._where()}: {_said(error)}") from error
+                raise Unreachable(f"{self._address}: {_said(error)}") from error
         except (OSError, http.client.HTTPException, ValueError) as error:
             self.close()
-            raise Unreachable(f"{self._where()}: {_said(error)}") from error
+            raise Unreachable(f"{self._address}: {_said(error)}") from error
         return self.send(method, path, body, token)
 
     def cut(self) -> None:
@@ -157,8 +146,9 @@ class HttpWire:
         return Reply(reply.status, content, _retry_after(reply.getheader("Retry-After")))
 
     def _connect(self) -> _Connection:
+        host, port, tls = self._address.host, self._address.port, self._address.tls
         problem: OSError = OSError("no address")
-        for family, kind, protocol, _, address in socket.getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM):
+        for family, kind, protocol, _, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
             raw = self._raw = socket.socket(family, kind, protocol)  # known to `cut` before it connects
             if self._cut:
                 raise ValueError("stopped")
@@ -166,17 +156,14 @@ class HttpWire:
                 raw.settimeout(CONNECT_SECONDS)
                 raw.connect(address)
                 raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                if self._tls is not None:
-                    raw = self._raw = self._tls.wrap_socket(raw, server_hostname=self._host)
+                if tls is not None:
+                    raw = self._raw = tls.wrap_socket(raw, server_hostname=host)
             except OSError as error:
                 raw.close()
                 problem = error
                 continue
-            return _Connection(self._host, self._port, 443 if self.secure else 80, _TimedSocket(raw))
+            return _Connection(host, port, 443 if tls else 80, _TimedSocket(raw))
         raise problem
-
-    def _where(self) -> str:
-        return f"http{'s' if self.secure else ''}://{self._host}:{self._port}"
 
 
 class _TimedSocket(io.RawIOBase):
@@ -232,33 +219,6 @@ class _Incoming(io.RawIOBase):
     def readinto(self, buffer: Any) -> int:
         """Some bytes, in time."""
         return self._source.receive_into(buffer)
-
-
-def split_url(url: str) -> tuple[bool, str, int, str]:
-    """(whether TLS, host, port, path before the protocol's) of a coordinator's URL.
-
-    Example:
-        >>> split_url("http://localhost:8080/fleet/")
-        (False, 'localhost', 8080, '/fleet')
-    """
-    remedy = "give it like https://coordinator.example:8443"
-    try:
-        parts = urlsplit(url)
-        port = parts.port
-    except (ValueError, AttributeError):
-        raise invalid("url", "http:// or https:// with a host", repr(url)[:200], remedy) from None
-    good = parts.scheme in ("http", "https") and parts.hostname and not (parts.query or parts.fragment)
-    if not good or parts.username is not None or not re.fullmatch(r"[\x21-\x7e]+", url):
-        raise invalid("url", "http:// or https:// with a host, no user and no query", repr(url)[:200], remedy)
-    secure = parts.scheme == "https"
-    return secure, str(parts.hostname), port or (443 if secure else 80), parts.path.rstrip("/")
-
-
-def _tls(ca: str | Path | None) -> ssl.SSLContext:
-    try:
-        return ssl.create_default_context(cafile=None if ca is None else str(ca))
-    except (OSError, ssl.SSLError) as error:
-        raise FileProblem(f"{ca}: not a readable PEM file of an authority ({error}): check the path") from error
 
 
 def _retry_after(text: str | None) -> float | None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from turnout.algorithm.coins import Coins
 from turnout.client.cost_files import Cost, cost_from
-from turnout.client.durable import DurableClient, Stopped
+from turnout.client.durable import DATUM, DurableClient, Stopped
 from turnout.client.store import Conflict, RoundLost, RoundPassed
 from turnout.errors import FileProblem, TurnoutError
 from turnout.privacy.journal import Disk
@@ -18,9 +18,6 @@ from turnout.service.agent.agreement import Agreement
 from turnout.service.agent.membership import Membership
 from turnout.service.agent.status import LEDGER
 from turnout.service.protocol import Offer
-
-DATUM = "the cost of taking part"
-"""The private datum of the ledger in a device's folder."""
 
 
 class NoCost(TurnoutError):

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from turnout.errors import TurnoutError
-from turnout.service.agent.connection import Reply, Unreachable, Wire
+from turnout.service.address import Unreachable
+from turnout.service.agent.connection import Reply, Wire
 from turnout.service.protocol import (
     ENROL,
     LEAVE,

@@ -162,7 +162,7 @@ class Coordinator:
             StoreProblem: the store does not say.
         """
         if self.store.shared and not await self._fresh.wait(LONGEST_LOOK):
-            raise StoreProblem("the database does not answer")
+            raise StoreProblem("the database does not answer: see that it runs, then ask again")
 
     async def enrol(self, code: str, nonce: str) -> Welcome | None:
         """A new device, if its code is good: its token, and all that is public."""

@@ -14,9 +14,8 @@ from turnout.service.coordinator.roll import hashed
 from turnout.service.protocol import Offer
 from turnout.service.stores.store import Device, Enrolment, Store, StoreProblem
 
-CODE_BYTES = 12
-"""96 bits: nobody guesses one, however fast the coordinator answers."""
-
+CODE_LETTERS = 24
+"""Each one of 31, so 118 bits: nobody guesses one, however fast the coordinator answers."""
 
 Wish = tuple[Enrolment, "asyncio.Future[tuple[Device, Offer] | None]"]
 
@@ -101,16 +100,15 @@ def new_codes(count: int) -> list[str]:
         29
     """
     alphabet = "abcdefghjkmnpqrstuvwxyz23456789"  # without those that look alike
-    letters = -(-CODE_BYTES * 8 // 4)
-    return ["-".join(_group(alphabet) for _ in range(letters // 4)) for _ in range(count)]
+    return ["-".join(_group(alphabet) for _ in range(CODE_LETTERS // 4)) for _ in range(count)]
 
 
 def _group(alphabet: str) -> str:
     return "".join(secrets.choice(alphabet) for _ in range(4))
 
 
-def issue_codes(store: Store, count: int, weight: int, hours: float | None, who: str) -> list[str]:
-    """Make new one-time codes and enter them in the store, which keeps their hashes alone.
+def issue_codes(store: Store, count: int, weight: int, hours: float, who: str) -> list[str]:
+    """Make new one-time codes, good for so many hours, and enter them in the store, which keeps their hashes alone.
 
     Raises:
         ValueError: count, weight or hours are out of range.
@@ -118,13 +116,12 @@ def issue_codes(store: Store, count: int, weight: int, hours: float | None, who:
     """
     check_codes(count, weight, hours)
     codes = new_codes(count)
-    expires = None if hours is None else time.time() + 3600.0 * hours
-    store.add_codes([hashed(code) for code in codes], weight, expires, who)
+    store.add_codes([hashed(code) for code in codes], weight, time.time() + 3600.0 * hours, who)
     return codes
 
 
-def check_codes(count: int, weight: int, hours: float | None) -> None:
-    """Refuse what no operator means.
+def check_codes(count: int, weight: int, hours: float) -> None:
+    """Refuse what no operator means, on the page and on the command line alike.
 
     Raises:
         ValueError: count, weight or hours are out of range.
@@ -132,6 +129,7 @@ def check_codes(count: int, weight: int, hours: float | None) -> None:
     if not 1 <= count <= 100_000:
         raise invalid("count", "from 1 to 100,000", count, "make several lots")
     if not 1 <= weight <= 2**40:
-        raise invalid("weight", "a whole number from 1", weight, "give what the device counts for, such as its watts")
-    if hours is not None and not 0.0 < hours < 1e6:
-        raise invalid("hours", "above 0", hours, "leave it out for codes that do not expire")
+        allowed = f"a whole number from 1 to {2**40:,}"
+        raise invalid("weight", allowed, weight, "give what the device counts for, such as its watts")
+    if not 0.0 < hours < 1e6:
+        raise invalid("hours", "above 0 and below a million", hours, "give how long the codes are good, such as 24")

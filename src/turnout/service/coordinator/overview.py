@@ -116,7 +116,7 @@ class Overview:
             raise invalid("device", f"from 0 to {len(self._coordinator.roll) - 1}", slot, "see the list of devices")
         await self._coordinator.withdraw(slot, who, "revoked")
 
-    async def issue_codes(self, count: int, weight: int, hours: float | None, who: str) -> list[str]:
+    async def issue_codes(self, count: int, weight: int, hours: float, who: str) -> list[str]:
         """New one-time codes; only their hashes are kept."""
         store = self._coordinator.store
         return await self._coordinator.in_store(issue_codes, store, count, weight, hours, who)
@@ -139,9 +139,11 @@ class Overview:
         """What every device has given away at most: it may have reported in every round."""
         public, total = self._public, self._public.total(reports)
         finite = math.isfinite(total.epsilon)
+        certified = public.certified if math.isfinite(public.certified) else None
         return {
             "text": public.sentence(reports),
-            "epsilon_per_report": public.epsilon_per_report if math.isfinite(public.epsilon_per_report) else None,
+            "epsilon_per_report": certified if public.per == "report" else None,
+            "epsilon_lifetime": certified if public.per == "lifetime" else None,
             "total_epsilon": float(shown(total.epsilon)) if finite else None,
             "delta": public.delta,
             "reports": reports,

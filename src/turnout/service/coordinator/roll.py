@@ -41,22 +41,18 @@ class Roll:
     def __getitem__(self, slot: int) -> Device:
         return self._devices[slot]
 
-    def take(self, devices: Iterable[Device]) -> list[int]:
-        """Enter new and changed devices, by ascending slot; returns the slots that are new."""
-        new = []
+    def take(self, devices: Iterable[Device]) -> None:
+        """Enter new and changed devices, by ascending slot."""
         for device in devices:
             if device.slot == len(self._devices):
                 self._devices.append(device)
                 self.missed.append(0)
-                new.append(device.slot)
             else:
                 self.slots.pop(self._devices[device.slot].token, None)
                 self._devices[device.slot] = device
             if device.left is None:
                 self.slots[device.token] = device.slot
-        if new or devices:
             self._members = None
-        return new
 
     def members(self) -> Members:
         """The members by slot, as a round is closed with."""

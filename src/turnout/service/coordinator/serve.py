@@ -21,6 +21,7 @@ from turnout.service.coordinator.overview import Overview
 from turnout.service.listening.bounded_http import Bounds
 from turnout.service.listening.listeners import Bound, Listener, serve_listeners
 from turnout.service.operator.app import operator_app
+from turnout.service.operator.guard import LOOPBACK
 from turnout.service.protocol import check_run_name
 from turnout.service.rounds import first_position
 from turnout.service.rules import rules_from_settings
@@ -161,8 +162,7 @@ async def _stop_when_ended(coordinator: Coordinator, stop: asyncio.Event) -> Non
 
 
 def _names(place: Place) -> tuple[str, ...]:
-    local = ("localhost", "127.0.0.1", "[::1]")
     if place.names:
-        return (*place.names, *local)
+        return (*place.names, *LOOPBACK)
     host = f"[{place.host}]" if ":" in place.host else place.host
-    return (host, *local) if re.fullmatch(r"[\w.:\[\]-]+", host) else local
+    return (host, *LOOPBACK) if re.fullmatch(r"[\w.:\[\]-]+", host) else LOOPBACK

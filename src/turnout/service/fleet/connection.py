@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import ssl
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, NamedTuple, Protocol, cast
-from urllib.parse import urlsplit
 
-from turnout.errors import FileProblem, TurnoutError, invalid
+from turnout.errors import invalid
+from turnout.service.address import Address
+from turnout.service.many_connections import allow_files
 from turnout.service.protocol import LARGEST_REPLY, ProtocolProblem
 
 LARGEST_HEAD = 8 * 1024
@@ -20,15 +17,6 @@ SPARE_FILES = 64
 """What a process has open beside its connections."""
 
 _HEADS_KEPT = 4096  # heads repeat: only the date in them changes
-
-
-class Unreachable(TurnoutError):
-    """The coordinator cannot be reached, or is not who it should be; nothing has been sent.
-
-    Example:
-        >>> issubclass(Unreachable, TurnoutError)
-        True
-    """
 
 
 class Head(NamedTuple):
@@ -147,61 +135,21 @@ class Connection(asyncio.Protocol):
             self._transport.abort()
 
 
-@dataclass(frozen=True)
-class Address:
-    """Where a coordinator listens.
+def request_head(address: Address, method: str, path: str, *, token: str = "") -> bytes:
+    """The first lines of a request; its length and body come after."""
+    lines = [f"{method} {address.prefix}{path} HTTP/1.1", f"Host: {address.name}"]
+    lines += [f"Authorization: Bearer {token}"] if token else []
+    return "\r\n".join([*lines, "Content-Type: application/json", ""]).encode()
 
-    Attributes:
-        host: name or number.
-        port: from 1.
-        prefix: what stands before every path, behind a proxy.
-        tls: how it must prove who it is; None: a plain connection.
+
+async def connect(address: Address, connection: asyncio.Protocol) -> None:
+    """Open the connection.
+
+    Raises:
+        OSError: it cannot be.
     """
-
-    host: str
-    port: int
-    prefix: str = ""
-    tls: ssl.SSLContext | None = None
-
-    @classmethod
-    def of(cls, url: str, ca: Path | None = None) -> Address:
-        """From a URL, such as https://example.org:8443.
-
-        Args:
-            url: http or https.
-            ca: a PEM file with the certificates to trust instead of the system's.
-
-        Raises:
-            ValueError: it is no such URL.
-            FileProblem: the PEM file cannot be used.
-
-        Example:
-            >>> Address.of("http://127.0.0.1:8000").port
-            8000
-        """
-        parts = urlsplit(url)
-        with contextlib.suppress(ValueError):
-            if parts.scheme in ("http", "https") and parts.hostname and not parts.query:
-                port = parts.port or (443 if parts.scheme == "https" else 80)
-                tls = _trusting(ca) if parts.scheme == "https" else None
-                return cls(parts.hostname, port, parts.path.rstrip("/"), tls)
-        raise invalid("URL", "http(s)://host:port", repr(url)[:200], "give what `turnout serve` shows")
-
-    def request(self, method: str, path: str, *, token: str = "") -> bytes:
-        """The first lines of a request; its length and body come after."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        lines = [f"{method} {self.prefix}{path} HTTP/1.1", f"Host: {host}:{self.port}"]
-        lines += [f"Authorization: Bearer {token}"] if token else []
-        return "\r\n".join([*lines, "Content-Type: application/json", ""]).encode()
-
-    async def connect(self, connection: asyncio.Protocol) -> None:
-        """Open the connection.
-
-        Raises:
-            OSError: it cannot be.
-        """
-        more: dict[str, Any] = {"ssl": self.tls, "server_hostname": self.host} if self.tls else {}
-        await asyncio.get_running_loop().create_connection(lambda: connection, self.host, self.port, **more)
+    more: dict[str, Any] = {"ssl": address.tls, "server_hostname": address.host} if address.tls else {}
+    await asyncio.get_running_loop().create_connection(lambda: connection, address.host, address.port, **more)
 
 
 def with_body(body: bytes) -> bytes:
@@ -214,27 +162,14 @@ def with_body(body: bytes) -> bytes:
     return b"Content-Length: %d\r\n\r\n%b" % (len(body), body)
 
 
-def _trusting(ca: Path | None) -> ssl.SSLContext:
-    try:
-        return ssl.create_default_context(cafile=None if ca is None else str(ca))
-    except (OSError, ssl.SSLError) as error:
-        raise FileProblem(f"{ca}: cannot be read as certificates ({error}): give a PEM file") from None
-
-
 def allow_connections(count: int) -> None:
     """Raise this process's limit of open files, if it must be for so many connections and may be.
 
     Raises:
         ValueError: the system does not allow so many.
     """
-    try:
-        import resource
-    except ImportError:  # not a Unix: there is no such limit
-        return
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = count + SPARE_FILES
-    if soft != resource.RLIM_INFINITY and soft < needed:
-        if hard != resource.RLIM_INFINITY and hard < needed:
-            remedy = f"raise the hard limit of open files to {needed} (ulimit -Hn), or take several machines"
-            raise invalid("devices", f"at most {max(0, hard - SPARE_FILES)} in one process here", count, remedy)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (needed if hard == resource.RLIM_INFINITY else hard, hard))
+    allowed = allow_files(needed)
+    if allowed < needed:
+        remedy = f"raise the hard limit of open files to {needed} (ulimit -Hn), or take several machines"
+        raise invalid("devices", f"at most {max(0, allowed - SPARE_FILES)} in one process here", count, remedy)

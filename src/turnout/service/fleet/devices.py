@@ -52,7 +52,7 @@ class Devices:
         self._weights = np.ones(count, np.int64)
         self._draws = self._coins.uniform(np.arange(count), 0, ENROLMENT)
         self._memory: Costs | None = None
-        self._stale = type(self._mechanism).enrol is not Mechanism.enrol
+        self._stale = self._mechanism.releases_once
         self.last = np.full(count, NEVER)
         self.reported = np.full(count, NEVER)
         self.unsettled = np.zeros(count, np.bool_)
@@ -69,7 +69,7 @@ class Devices:
                 raise ProtocolProblem(f"all devices must be told the same {name}: not one run's coordinator")
         if welcome.weight != self._weights[device]:
             self._weights[device] = welcome.weight
-            self._stale = type(self._mechanism).enrol is not Mechanism.enrol
+            self._stale = self._mechanism.releases_once
         self.last[device] = welcome.offer.round - 1
 
     def settle(self, batch: Batch, round: int, counted: bool, heard: tuple[float, float]) -> int:

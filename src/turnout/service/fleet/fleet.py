@@ -23,7 +23,8 @@ from turnout.algorithm.coins import Coins, SeededCoins, SystemCoins
 from turnout.errors import TurnoutError, invalid
 from turnout.problem.costs import Costs
 from turnout.problem.problem import Problem
-from turnout.service.fleet.connection import Address, allow_connections, with_body
+from turnout.service.address import Address
+from turnout.service.fleet.connection import allow_connections, request_head, with_body
 from turnout.service.fleet.devices import Batch, Devices
 from turnout.service.fleet.record import Bits, FleetRecord
 from turnout.service.fleet.rehearsal import Rehearsal
@@ -78,8 +79,8 @@ class Fleet:
 
     Example:
         >>> from turnout import paper_population
-        >>> Fleet("http://127.0.0.1:8000", paper_population(clients=8).costs, ["code"] * 8, seed=1)
-        Fleet(8 devices, http://127.0.0.1:8000)
+        >>> Fleet("http://127.0.0.1:8440", paper_population(clients=8).costs, ["code"] * 8, seed=1)
+        Fleet(8 devices, http://127.0.0.1:8440)
     """
 
     def __init__(
@@ -180,7 +181,7 @@ class Fleet:
         return [(Offer(round, signal), devices[last == round]) for round, signal in signals.items()]
 
     def _enrol_more(self) -> None:
-        head = self._address.request("POST", ENROL)
+        head = request_head(self._address, "POST", ENROL)
         while self._to_enrol and self._enrolling < self._at_once:
             device = self._to_enrol.popleft()
             self._enrolling += 1
@@ -227,7 +228,7 @@ class Fleet:
             self.record.run = welcome.run
         self._devices.join(device, welcome)
         self.record.tokens[device] = welcome.token
-        self._heads[device] = self._address.request("POST", REPORT, token=welcome.token)
+        self._heads[device] = request_head(self._address, "POST", REPORT, token=welcome.token)
         self._where[device] = ACTIVE
         offers[welcome.offer].append(np.array([device]))
         self._newest = max(self._newest, welcome.offer.round)
@@ -293,7 +294,7 @@ class Fleet:
             self._board.later(self._rehearsal.pause(PAUSE), self._ask, device)
 
     def _ask(self, device: int) -> None:
-        request = self._address.request("GET", ROUND, token=self.record.tokens[device])
+        request = request_head(self._address, "GET", ROUND, token=self.record.tokens[device])
         self._board.send(device, ASKING, request + b"\r\n")
 
     def _go_on(self, batch: Batch, offer: Offer) -> None:

@@ -12,7 +12,8 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from turnout.service.fleet.connection import Address, Connection, Head, Unreachable
+from turnout.service.address import Address, Unreachable
+from turnout.service.fleet.connection import Connection, Head, connect
 from turnout.service.fleet.record import FleetRecord
 from turnout.service.protocol import ProtocolProblem
 
@@ -218,7 +219,7 @@ class Switchboard:
 
     async def _connect(self, device: int) -> None:
         try:
-            await self._address.connect(Connection(device, self, self._heads))
+            await connect(self._address, Connection(device, self, self._heads))
         except OSError as error:
             self._unconnected(device, error)
         finally:
@@ -228,7 +229,6 @@ class Switchboard:
     def _unconnected(self, device: int, error: OSError) -> None:
         if not any(self._was_connected) and not self._record.enrolled:
             remedy = "give --ca FILE" if isinstance(error, ssl.SSLError) else "is `turnout serve` running there?"
-            where = f"{self._address.host}:{self._address.port}"
-            self.error = Unreachable(f"{where} cannot be reached ({error}): {remedy}")
+            self.error = Unreachable(f"{self._address} cannot be reached ({error}): {remedy}")
         self._record.faults["no connection"] += 1
         self._pause(device)

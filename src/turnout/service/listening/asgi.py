@@ -15,9 +15,6 @@ Header = tuple[bytes, bytes]
 NO_STORE: Header = (b"cache-control", b"no-store")
 """For replies that hold a secret."""
 
-CLOSE: Header = (b"connection", b"close")
-"""Ends the connection after this reply."""
-
 _JSON: Header = (b"content-type", b"application/json")
 _LENGTHS: tuple[Header, ...] = tuple((b"content-length", b"%d" % length) for length in range(1024))
 

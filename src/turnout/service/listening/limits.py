@@ -54,21 +54,29 @@ class Limiter:
         Returns:
             0 if it may pass, else the seconds until it may (nothing was taken).
         """
-        books = self._full_at
-        known = key in books
-        if not known and len(books) >= self._most_keys:
-            self._forget(now)
-        shared = not known and len(books) >= self._most_keys
-        full_at = max(self._shared if shared else books.get(key, now), now)
+        shared, full_at = self._bucket(key, now)
         wait = full_at - now - self._patience
         if wait > 0.0:
             return wait
         if shared:
             self._shared = full_at + self._interval
         else:
-            books.pop(key, None)  # the last to be used goes to the end, so that the first ones are full soonest
-            books[key] = full_at + self._interval
+            self._full_at.pop(key, None)  # the last used goes to the end, so that the first ones are full soonest
+            self._full_at[key] = full_at + self._interval
         return 0.0
+
+    def wait(self, key: Hashable, now: float) -> float:
+        """As `allow` says it, but nothing is taken: for those who pay only once they have failed."""
+        return max(0.0, self._bucket(key, now)[1] - now - self._patience)
+
+    def _bucket(self, key: Hashable, now: float) -> tuple[bool, float]:
+        """(whether it is the shared one, when it will be full) of a key."""
+        books = self._full_at
+        known = key in books
+        if not known and len(books) >= self._most_keys:
+            self._forget(now)
+        shared = not known and len(books) >= self._most_keys
+        return shared, max(self._shared if shared else books.get(key, now), now)
 
     def _forget(self, now: float) -> None:
         """Drop full buckets, a few at a time: no caller pays for the whole table."""

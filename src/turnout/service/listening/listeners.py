@@ -9,7 +9,7 @@ import signal
 import socket
 import ssl
 import threading
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from turnout.service.listening.asgi import Application
 from turnout.service.listening.bounded_http import bounded
 from turnout.service.listening.gate import Bounds, Gate
 from turnout.service.logs import Log
+from turnout.service.many_connections import allow_files
 
 try:
     import uvicorn
@@ -137,7 +138,10 @@ async def serve_listeners(
 def _affordable(listeners: Mapping[str, Listener]) -> dict[str, Listener]:
     """With fewer connections each, if not so many files are to be had: the store must always find one."""
     wanted = sum(listener.bounds.most_connections for listener in listeners.values())
-    share = min(1.0, max(0, allow_files(wanted + OTHER_FILES) - OTHER_FILES) / max(1, wanted))
+    allowed = allow_files(wanted + OTHER_FILES)
+    if allowed < wanted + OTHER_FILES:
+        _log.warning("fewer open files than connections", allowed=allowed, wanted=wanted, remedy="ulimit -n")
+    share = min(1.0, max(0, allowed - OTHER_FILES) / max(1, wanted))
     fewer = {}
     for name, listener in listeners.items():
         most = max(1, int(share * listener.bounds.most_connections))
@@ -307,35 +311,3 @@ def _signals(stop: asyncio.Event) -> Iterator[None]:
         for number in handled:
             loop.remove_signal_handler(number)
             signal.signal(number, before[number])
-
-
-def allow_files(wanted: int) -> int:
-    """Let this process open more files, since every connection is one; as many as the system grants.
-
-    Returns:
-        How many it may open now, at least. Fewer than wanted is logged.
-    """
-    try:
-        import resource
-    except ImportError:  # not on Windows, which has no such limit
-        return wanted
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    granted = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-    if soft != resource.RLIM_INFINITY and soft < granted:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (granted, hard))
-        soft = granted
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        _log.warning("fewer open files than connections are allowed", allowed=soft, wanted=wanted, remedy="ulimit -n")
-    return wanted if soft == resource.RLIM_INFINITY else soft
-
-
-def run_in_loop(main: Coroutine[Any, Any, None]) -> None:
-    """Run it in a new event loop: uvloop's where it is installed."""
-    try:
-        import uvloop
-    except ImportError:
-        factory = None
-    else:
-        factory = uvloop.new_event_loop
-    with asyncio.Runner(loop_factory=factory) as runner:
-        runner.run(main)

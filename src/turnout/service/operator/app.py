@@ -1,6 +1,6 @@
 """The operator's face of the coordinator: a live page, its interface for programs, metrics. A listener of its own.
 
-    app = operator_app(coordinator, password_hash=hashed(password))
+    app = operator_app(Overview(coordinator), password_hash=hashed(password))
     uvicorn.run(app, host="127.0.0.1", port=8441)
 
 It shows counts, never what a device decided. Call `app.end_streams()` before the server
@@ -22,7 +22,7 @@ from turnout.errors import MissingExtra, TurnoutError
 from turnout.service.operator import metrics
 from turnout.service.operator import page as operator_page
 from turnout.service.operator.guard import LOOPBACK, Guard
-from turnout.service.stores.store import MODES, Change
+from turnout.service.stores.store import MODES, USUAL_HOURS, Change
 
 try:
     from starlette.applications import Starlette
@@ -70,8 +70,8 @@ class Operated(Protocol):
         """The device is no member any more, and its token is worthless."""
         ...
 
-    async def issue_codes(self, count: int, weight: int, hours: float | None, who: str) -> list[str]:
-        """Make one-time codes for enrolling."""
+    async def issue_codes(self, count: int, weight: int, hours: float, who: str) -> list[str]:
+        """Make one-time codes for enrolling, good for so many hours."""
         ...
 
     async def log(self) -> list[Change]:
@@ -119,8 +119,8 @@ def operator_app(operated: Operated, *, password_hash: str, allowed_hosts: Itera
     """The application of the operator's listener.
 
     Args:
-        operated: the coordinator.
-        password_hash: of the operator's password, as `turnout.service.operator.password.password_hash` gives it.
+        operated: the coordinator's `Overview`.
+        password_hash: of the operator's password, as `turnout.service.operator.password.hashed` gives it.
         allowed_hosts: the names by which browsers may call it (no ports), "*" for any.
 
     Raises:
@@ -185,7 +185,7 @@ class _View:
             raise Refused(400, "nothing", "give a capacity, a mode, or both")
         capacity, mode = asked.get("capacity"), asked.get("mode")
         if "capacity" in asked:
-            capacity = _number(capacity, "capacity", 0.0, 1e15)
+            capacity = _number(capacity, "capacity")
         if "mode" in asked and mode not in MODES:
             raise Refused(400, "mode", f"mode must be one of {', '.join(MODES)}")
         await _carried_out(self.operated.change(WHO, capacity=capacity, mode=mode))
@@ -193,9 +193,8 @@ class _View:
 
     async def codes(self, request: Request) -> Response:
         asked = await _body(request, {"count", "weight", "hours"})
-        count = _whole(asked.get("count", 1), "count", 1000)
-        weight = _whole(asked.get("weight", 1), "weight", 10**9)
-        hours = _number(asked.get("hours", 24.0), "hours", 0.0, 24.0 * 366)
+        count, weight = _whole(asked.get("count", 1), "count"), _whole(asked.get("weight", 1), "weight")
+        hours = _number(asked.get("hours", USUAL_HOURS), "hours")
         made = await _carried_out(self.operated.issue_codes(count, weight, hours, WHO))
         return _json({"codes": made, "weight": weight, "hours": hours}, 201)
 
@@ -306,16 +305,17 @@ async def _body(request: Request, names: set[str]) -> dict[str, Any]:
     return found
 
 
-def _number(value: object, name: str, above: float, most: float) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not above < value <= most:
-        raise Refused(400, name, f"{name} must be a number above {above:g} and at most {most:g}")
+def _number(value: object, name: str) -> float:
+    """A number of a usual size; closer limits are the coordinator's to set."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0.0 < value <= 1e15:
+        raise Refused(400, name, f"{name} must be a number above 0 and at most 1e15")
     return float(value)
 
 
-def _whole(value: object, name: str, most: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
-        raise Refused(400, name, f"{name} must be a whole number from 1 to {most:,}")
-    return value
+def _whole(value: object, name: str) -> int:
+    if not isinstance(value, int):
+        raise Refused(400, name, f"{name} must be a whole number")
+    return int(_number(value, name))
 
 
 async def _problem(request: Request, error: Exception) -> Response:

@@ -11,16 +11,12 @@ import json
 import math
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Iterable, MutableMapping
-from typing import Any
+from collections.abc import Callable, Iterable
 
-from turnout.service.listening.limits import address_group
+from turnout.service.listening.asgi import Application, Message, Receive, Scope, Send
+from turnout.service.listening.limits import Limiter, address_group
 from turnout.service.operator.password import checked_hash, matches
 
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-Application = Callable[[Message, Receive, Send], Awaitable[None]]
 Headers = dict[bytes, bytes]
 
 USER = "operator"
@@ -35,11 +31,8 @@ LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 OPEN_PATH = "/healthz"
 """The one path that needs no password."""
 
-_BURST, _EVERY = 8, 10.0
-"""So many wrong passwords from an address at once, then one every so many seconds."""
-
-_ADDRESSES = 4096
-"""So many addresses are remembered; the one with the fewest wrong guesses is forgotten."""
+WRONG_AT_ONCE, WRONG_A_SECOND = 8, 0.1
+"""So many wrong passwords from an address at once, then so many a second."""
 
 _SECURITY = {
     b"content-security-policy": b"default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
@@ -77,11 +70,11 @@ class Guard:
         self._app = app
         self._hash = checked_hash(password_hash)
         self._hosts = frozenset(host.lower() for host in allowed_hosts)
-        self._wrong = WrongGuesses(clock)
+        self._wrong, self._clock = Limiter(WRONG_A_SECOND, WRONG_AT_ONCE), clock
         self._key, self._known = secrets.token_bytes(32), b""
         self._one_at_a_time = asyncio.Lock()
 
-    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """As ASGI calls it."""
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
@@ -90,7 +83,7 @@ class Guard:
         else:
             await self._answer(scope, receive, _strict(send))
 
-    async def _answer(self, scope: Message, receive: Receive, send: Send) -> None:
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers: Headers = dict(scope["headers"])
         if "*" not in self._hosts and _host(headers) not in self._hosts:
             allowed = ", ".join(sorted(self._hosts))
@@ -101,7 +94,7 @@ class Guard:
         if scope["method"] in ("GET", "HEAD", "OPTIONS") or await _is_ours(headers, send):
             await self._app(scope, receive, send)
 
-    async def _admits(self, scope: Message, headers: Headers, send: Send) -> bool:
+    async def _admits(self, scope: Scope, headers: Headers, send: Send) -> bool:
         """Whether the password is right; if not, that is answered."""
         challenge = {b"www-authenticate": b'Basic realm="turnout operator", charset="UTF-8"'}
         given = _credentials(headers.get(b"authorization", b""))
@@ -110,7 +103,7 @@ class Guard:
             return False
         address = address_group((scope.get("client") or ("",))[0])
         # The limit comes before the check, right or wrong: a guess that is not checked tells nothing.
-        wait = self._wrong.wait(address)
+        wait = self._wrong.wait(address, self._clock())
         if wait > 0.0:
             again = {b"retry-after": str(math.ceil(wait)).encode()}
             await refuse(send, 429, "attempts", f"too many wrong passwords: wait {math.ceil(wait)} seconds", again)
@@ -129,37 +122,14 @@ class Guard:
         async with self._one_at_a_time:  # each takes 16 MB
             if hmac.compare_digest(digest, self._known):
                 return is_user
-            if self._wrong.wait(address) > 0.0:
+            if self._wrong.wait(address, self._clock()) > 0.0:
                 return False
             is_right = await asyncio.to_thread(matches, password, self._hash)
             if is_right:
                 self._known = digest
             if not (is_right and is_user):
-                self._wrong.count(address)
+                self._wrong.allow(address, self._clock())
             return is_right and is_user
-
-
-class WrongGuesses:
-    """How long an address has to wait after wrong passwords: a bucket of guesses each, refilled slowly.
-
-    Args:
-        clock: seconds.
-    """
-
-    def __init__(self, clock: Callable[[], float]) -> None:
-        self._clock = clock
-        self._free_at: dict[str, float] = {}  # when an address will have its whole burst again
-
-    def wait(self, address: str) -> float:
-        """Seconds until its next guess; 0 or less: now."""
-        return self._free_at.get(address, -math.inf) - self._clock() - (_BURST - 1) * _EVERY
-
-    def count(self, address: str) -> None:
-        """One more was wrong."""
-        now = self._clock()
-        self._free_at[address] = max(self._free_at.pop(address, now), now) + _EVERY
-        if len(self._free_at) > _ADDRESSES:
-            del self._free_at[min(self._free_at, key=self._free_at.__getitem__)]
 
 
 async def refuse(send: Send, status: int, error: str, message: str, more: Headers | None = None) -> None:

@@ -35,7 +35,9 @@ _LAST = {
     "seconds": "How long the last closed round was open.",
 }
 _ACCOUNT = {
-    "epsilon_per_report": "The privacy loss of one report at most, against whom the account's text says.",
+    "epsilon_per_report": "The privacy loss of one report at most, against the coordinator.",
+    "epsilon_lifetime": "The privacy loss of all reports ever at most, where one release covers them, against the "
+    "coordinator.",
     "total_epsilon": "The privacy loss of all reports so far at most, at the account's delta, of any one device.",
     "delta": "The chance left over in the account's total.",
     "reports": "The reports that the account's total covers.",

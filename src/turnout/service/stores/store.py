@@ -18,6 +18,9 @@ MODES = (RUNNING, DRAINING, PAUSED, STOPPED)
 """Rounds close; the open one closes, then paused; none closes; the open one is closed at once with nobody
 acknowledged, then none closes."""
 
+USUAL_HOURS = 24.0
+"""How long new one-time codes are good, unless the operator says otherwise."""
+
 
 class StoreProblem(TurnoutError):
     """The store cannot be read or written, is another's, or of a newer version.

@@ -37,7 +37,7 @@ def choose_engine(
     if threads is not None and threads < 1:
         raise invalid("threads", "1 or more", threads, "leave it out to use all cores")
     options, name = named_options(choice)
-    acting = crowd.costs if crowd.state.memory is None else crowd.state.memory
+    acting = crowd.acting
     polynomial = isinstance(acting, (PolynomialCosts, DrawnCosts))
     if not polynomial and name in ("numba", "jax", "jax32"):
         raise invalid("engine", "'numpy', 'ray' or 'auto' for these costs", f"{name!r}", _only_numpy(acting))

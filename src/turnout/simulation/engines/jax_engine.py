@@ -66,7 +66,7 @@ class JaxEngine:
     def __init__(self, crowd: Crowd, options: JaxOptions | None = None, rounds: int | None = None) -> None:
         options = options or JaxOptions()
         self.crowd, self.name = crowd, "jax" if options.bits == 64 else "jax32"
-        acting = crowd.costs if crowd.state.memory is None else crowd.state.memory
+        acting = crowd.acting
         assert isinstance(acting, (PolynomialCosts, DrawnCosts))  # `choose_engine` has seen to it
         few = len(crowd) < FEW
         acting = acting[:] if few and isinstance(acting, DrawnCosts) else acting

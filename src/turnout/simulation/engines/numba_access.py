@@ -61,18 +61,9 @@ def _at(values, client):
 
 @overload(at_each)
 def _at_each(values, client):
-    return {
-        0: lambda values, client: (),
-        1: lambda values, client: (at(values[0], client),),
-        2: lambda values, client: (at(values[0], client), at(values[1], client)),
-        3: lambda values, client: (at(values[0], client), at(values[1], client), at(values[2], client)),
-        4: lambda values, client: (
-            at(values[0], client),
-            at(values[1], client),
-            at(values[2], client),
-            at(values[3], client),
-        ),
-    }[len(values)]
+    if not len(values):
+        return lambda values, client: ()
+    return lambda values, client: (at(values[0], client),) + at_each(values[1:], client)  # noqa: RUF005 (compiled)
 
 
 @overload(is_present)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -18,6 +17,7 @@ from turnout.simulation.crowd import Crowd
 from turnout.simulation.engines.engine import AtHome, advance_by_passes
 from turnout.simulation.engines.numba_kernel import TILE, build, by_bit, by_probability
 from turnout.simulation.schedule import Status
+from turnout.simulation.workers import available_cores
 
 WORTH_A_THREAD = 8 * TILE
 """Clients a thread must have before the meeting of threads is worth its while."""
@@ -34,7 +34,7 @@ class NumbaEngine(AtHome):
 
     def __init__(self, crowd: Crowd, threads: int | None = None) -> None:
         self.crowd = crowd
-        acting = crowd.costs if crowd.state.memory is None else crowd.state.memory
+        acting = crowd.acting
         assert isinstance(acting, PolynomialCosts)  # `choose_engine` has seen to it
         mechanism = crowd.mechanism
         moved_by = by_bit if crowd.averaging.by == "bit" else by_probability
@@ -45,7 +45,7 @@ class NumbaEngine(AtHome):
         low, high = crowd.coins.key
         self._key = (np.uint32(low), np.uint32(high), crowd.coins.first // 4)
         self.enter(None)
-        available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        available = available_cores()
         wanted = max(1, min(threads or available, available, len(crowd) // WORTH_A_THREAD))
         share = -(-len(crowd) // (wanted * TILE)) * TILE
         self._shares = [(first, min(first + share, len(crowd))) for first in range(0, len(crowd), share)]

@@ -31,7 +31,7 @@ class NumpyEngine(AtHome):
         self._away = np.empty(0, np.int64) if status is None else np.flatnonzero(status == AWAY)
         self._clients = np.arange(len(crowd))[self._who]
         self._weights: Any = 1 if crowd.weights is None else crowd.weights[self._who]
-        acting = crowd.costs if crowd.state.memory is None else crowd.state.memory
+        acting = crowd.acting
         self._costs = acting if status is None else acting[self._who]
         self._mechanism = crowd.mechanism if status is None else crowd.mechanism[self._who]
 

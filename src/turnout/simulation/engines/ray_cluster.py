@@ -261,7 +261,10 @@ def _connect(size: Size) -> str:
             return "found running"
         except (ConnectionError, RuntimeError) as error:
             if address:
-                raise ClusterTrouble(f"the cluster at RAY_ADDRESS={address} cannot be reached: {error}") from error
+                remedy = "start it, or unset RAY_ADDRESS to use this machine alone"
+                raise ClusterTrouble(
+                    f"the cluster at RAY_ADDRESS={address} cannot be reached ({error}): {remedy}"
+                ) from error
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     ray.init(
         address="local",

@@ -207,7 +207,8 @@ class RayEngine:
                 return self._cluster.answer(self._cluster.ask(place.handle, "replay", [*told, *asked]))
             except Lost as again:
                 loss = again
-        raise ShardLost(f"{MOST_LOSSES} times in a row ({loss}): see the cluster's own log for the cause") from loss
+        shard = f"the shard of clients {place.first} to {place.stop - 1} was lost {MOST_LOSSES} times in a row"
+        raise ShardLost(f"{shard} ({loss}): see the cluster's own log for the cause") from loss
 
     def _start(self, place: _Place) -> Any:
         """A new actor with the clients of a place, as they were at the snapshot."""

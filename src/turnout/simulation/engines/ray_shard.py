@@ -88,7 +88,7 @@ class Shard:
 
 
 def _fastest(crowd: Crowd) -> Engine:
-    acting = crowd.costs if crowd.state.memory is None else crowd.state.memory
+    acting = crowd.acting
     if isinstance(acting, PolynomialCosts) and importlib.util.find_spec("numba") is not None:
         from turnout.simulation.engines.numba_engine import NumbaEngine
 

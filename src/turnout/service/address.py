@@ -1,0 +1,93 @@
+"""Where a coordinator listens, for whoever calls it: its URL taken apart, and who it must prove to be."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from turnout.errors import FileProblem, TurnoutError, invalid
+
+if TYPE_CHECKING:
+    import ssl
+
+
+class Unreachable(TurnoutError):
+    """No usable answer came: the network, the coordinator, or something in between.
+
+    Example:
+        >>> issubclass(Unreachable, TurnoutError)
+        True
+    """
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where a coordinator listens.
+
+    Attributes:
+        host: name or number.
+        port: from 1.
+        prefix: what stands before every path, behind a proxy.
+        tls: how it must prove who it is; None: a plain connection.
+    """
+
+    host: str
+    port: int
+    prefix: str = ""
+    tls: ssl.SSLContext | None = None
+
+    @classmethod
+    def of(cls, url: str, ca: str | Path | None = None) -> Address:
+        """From a URL, such as https://coordinator.example:8443.
+
+        Args:
+            url: http or https; a path before the protocol's is allowed.
+            ca: a PEM file with the authority that signed the coordinator's certificate; then no other is trusted.
+
+        Raises:
+            ValueError: it is no such URL, or an authority is given for http.
+            FileProblem: the PEM file cannot be used.
+
+        Example:
+            >>> Address.of("http://localhost:8440/fleet/")
+            Address(host='localhost', port=8440, prefix='/fleet', tls=None)
+        """
+        remedy = "give it as `turnout serve` shows it, such as https://coordinator.example:8443"
+        try:
+            parts = urlsplit(url)
+            port = parts.port
+        except (ValueError, AttributeError):
+            raise invalid("URL", "http:// or https:// with a host", repr(url)[:200], remedy) from None
+        good = parts.scheme in ("http", "https") and parts.hostname and not (parts.query or parts.fragment)
+        if not good or parts.username is not None or not re.fullmatch(r"[\x21-\x7e]+", url):
+            raise invalid("URL", "http:// or https:// with a host, no user and no query", repr(url)[:200], remedy)
+        secure = parts.scheme == "https"
+        if ca is not None and not secure:
+            raise invalid("ca", "left out for http", repr(str(ca)), "use https, or leave it out")
+        tls = trusting(ca) if secure else None
+        return cls(str(parts.hostname), port or (443 if secure else 80), parts.path.rstrip("/"), tls)
+
+    @property
+    def name(self) -> str:
+        """Host and port, as in a URL."""
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    def __str__(self) -> str:
+        return f"http{'s' if self.tls else ''}://{self.name}{self.prefix}"
+
+
+def trusting(ca: str | Path | None) -> ssl.SSLContext:
+    """TLS that trusts the authorities in a PEM file, or the system's.
+
+    Raises:
+        FileProblem: the file cannot be used.
+    """
+    import ssl
+
+    try:
+        return ssl.create_default_context(cafile=None if ca is None else str(ca))
+    except (OSError, ssl.SSLError) as error:
+        raise FileProblem(f"{ca}: not a readable PEM file of an authority ({error}): check the path") from error

@@ -1,0 +1,58 @@
+"""The public account: from the mechanism and the number of reports alone, and in a sentence for the log."""
+
+import math
+
+import pytest
+
+from turnout import Classical, PaperCoin
+from turnout.algorithm.mechanisms import Clamp, Memoized, TrackingClamp
+from turnout.privacy.account_of import account_of
+from turnout.privacy.public_account import PublicAccount
+
+DELTA = 1e-6
+
+
+def test_the_total_is_that_of_the_mechanism():
+    clamp = Clamp(0.1)
+    account = PublicAccount(clamp, DELTA)
+    for reports in (1, 2, 1000):
+        assert account.total(reports) == account_of(clamp, reports, DELTA)
+    assert 0.0999 < account.total(1).epsilon <= 0.1 * (1 + 1e-12)  # pure, but for delta
+    assert account.delta == DELTA
+
+
+def test_before_the_first_report_nothing_is_given_away_but_a_release():
+    nothing = PublicAccount(Clamp(0.1), DELTA).total(0)
+    assert (nothing.epsilon, nothing.delta, nothing.rounds, nothing.how) == (0.0, DELTA, 0, "no report yet")
+    assert nothing.against == "one that sees every report"
+    for reports in (0, 1, 50):
+        found = PublicAccount(Memoized(4.0, 10.0), DELTA).total(reports)
+        assert (found.epsilon, found.delta, found.rounds) == (4.0, 0.0, max(1, reports))
+    assert PublicAccount(Classical(), DELTA).total(0).epsilon == 0.0
+    assert PublicAccount(Classical(), DELTA).total(1).epsilon == math.inf
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "sentence"),
+    [
+        (Classical(), "no bound against the server: this mechanism has no certificate"),
+        (PaperCoin(1.0), "no bound against the server: this mechanism has no certificate"),
+        (Memoized(4.0, 10.0), "pure epsilon 4.000 for a lifetime, against the server"),
+        (
+            Clamp(0.1),
+            "epsilon 0.1000 per report, total epsilon 19.35 at delta 1e-06 over 1000 reports, "
+            "against the server that sees every report",
+        ),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_a_sentence_says_per_what_over_how_many_and_against_whom(mechanism, sentence):
+    assert PublicAccount(mechanism, DELTA).sentence(1000) == sentence
+
+
+def test_a_chance_is_asked_for():
+    with pytest.raises(ValueError, match="delta must be at least 0 and below 1"):
+        PublicAccount(Clamp(1.0), 1.0)
+    pure = PublicAccount(TrackingClamp(1.0), 0.0).total(10).epsilon
+    assert pure == pytest.approx(10.0)
+    assert PublicAccount(TrackingClamp(1.0), 1e-3).total(10).epsilon < pure

@@ -47,7 +47,8 @@ def make_server(nodes, rounds, capacity, found):
     def main(grid, context):
         while len(list(grid.get_node_ids())) < nodes:
             time.sleep(0.1)
-        strategy = SelfSelection(FedAvg(min_available_nodes=nodes, fraction_evaluate=0.0), capacity=capacity)
+        inner = FedAvg(min_available_nodes=nodes, fraction_evaluate=0.0)
+        strategy = SelfSelection(inner, capacity=capacity, ask_timeout=240.0)  # Ray may take long to start
         begun = time.perf_counter()
         result = strategy.start(grid, ArrayRecord([np.zeros(10)]), num_rounds=rounds)
         found["seconds"] = time.perf_counter() - begun

@@ -126,7 +126,7 @@ def test_levels_released_at_a_price_far_off_do_not_count(off, counts, up):
     assert (np.abs(found - _guess()).max() > 0.01) == counts
 
 
-@pytest.mark.parametrize(("share", "price"), [(0.3, 2.0), (0.6, 0.25)])
+@pytest.mark.parametrize(("share", "price"), [(0.3, 2.0), (0.6, 0.25), (0.001, 5.0)])
 def test_who_is_as_guessed_changes_no_guess_and_is_asked_the_price_that_balances(share, price):
     """A population of exactly the types that the first guess has: then the estimate is exact, and so is the price."""
     channel, types = Channel(4.0, levels_around(share), np.full(25, 0.01), price), RATIOS * share / price

@@ -311,6 +311,8 @@ def test_the_best_channel_as_a_mechanism_keeps_its_levels_off_zero():
     mechanism = Floor(2.0, 0.1, 0.2, (channel,), None).memoized()
     assert mechanism.levels == (0.25 / 40.0, 0.123457, 1.0)  # a quarter of the programme's smallest level
     assert (mechanism.epsilon, mechanism.price, mechanism.least) == (2.0, 7.0, (0.2, 0.1, 0.1))
+    with pytest.raises(ValueError, match="weights must be the same for all clients, got 2 different ones"):
+        Floor(2.0, 0.1, 0.2, (channel, channel), None).memoized()
 
 
 @pytest.mark.parametrize("epsilon", [0.5, 3.0])

@@ -3,13 +3,14 @@
 import errno
 import fcntl
 import os
+from contextlib import nullcontext
 
 import pytest
 
 from client.faults import FailingDisk
 from privacy.diaries import found, open_files, written
 from turnout.errors import FileProblem
-from turnout.privacy.journal import Head, InUse, Journal
+from turnout.privacy.journal import Disk, Head, InUse, Journal
 
 
 @pytest.fixture
@@ -45,6 +46,16 @@ def test_only_an_ordinary_file_is_a_journal(path, place):
         Journal(path, "diary")
     with pytest.raises(FileProblem, match=r"no folder .*nowhere for the diary: create it first"):
         Journal(path.parent / "nowhere" / "a", "diary")
+
+
+@pytest.mark.parametrize("step", [0, 1, 2, 3, 4])  # none, writing, sync, name, the folder's sync
+def test_a_small_file_is_the_old_one_or_the_new_and_nothing_is_left_open(path, step):
+    Disk().put(path, b"old")
+    before, disk = open_files(), FailingDisk(at=step)
+    with pytest.raises(OSError, match="No space left") if step else nullcontext():
+        disk.put(path, b"new")
+    assert open_files() == before
+    assert path.read_bytes() == (b"old" if step in (1, 2, 3) else b"new")
 
 
 def test_mending_that_fails_leaves_it_torn(path):

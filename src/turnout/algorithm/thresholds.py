@@ -73,8 +73,6 @@ def widest_box(epsilon: float, center: float = 0.5) -> tuple[float, float]:
         reach = (middle + (middle * middle + 4 * factor).sqrt()) / 2
         low = int((WORDS * odds / (odds + reach)).to_integral_value(ROUND_CEILING))
         high = int((WORDS * odds * reach / (1 + odds * reach)).to_integral_value(ROUND_FLOOR))
-    while not holds(low, high, epsilon):  # at most a step or two, where rounding to integers cost a last unit
-        high -= 1
-        if high < low:
-            raise invalid("epsilon", "large enough for a box of 53 bits around the centre", epsilon, "raise it")
+    if not holds(low, high, epsilon):  # rounded inwards they keep the promise, unless they have passed each other
+        raise invalid("epsilon", "large enough for a box of 53 bits around the centre", epsilon, "raise it")
     return low / WORDS, high / WORDS

@@ -152,7 +152,7 @@ def _groups(counts: Counter[Pair]) -> Counter[Pair]:
         groups = Counter()
         for pair, count in counts.items():
             loss = _rounded_up(pair.loss, fineness)
-            spoken = min(1.0, _rounded_up(pair.right + pair.wrong, fineness))
+            spoken = _rounded_up(pair.right + pair.wrong, fineness)
             wrong = spoken / (1.0 + math.exp(loss))
             groups[Pair(wrong * math.exp(loss), wrong, 1.0 - spoken, loss)] += count
         fineness /= 2.0

@@ -177,9 +177,10 @@ def test_a_capped_coins_box_is_rounded_outwards(cap):
     assert coin * WORDS - 1 < low <= coin * WORDS
 
 
-def test_a_capped_coin_may_be_rare_and_its_cap_next_to_one():
+def test_a_capped_coin_may_be_rare_and_is_never_certain():
     assert CappedCoin(0.5, 0.5).beta == 0.5
-    assert CappedCoin(1.0, 1.0 - 2.0**-53).box(Public())[1] == 1.0 - 2.0**-53  # the last word but one says yes
+    for beta in (1.0, 1.01):  # floats make 1 of the second
+        assert CappedCoin(beta, 1.0 - 2.0**-53).box(Public())[1] == 1.0 - 2.0**-53
     found = CappedCoin(1.0, 0.5).probability([0.0, 0.25, 0.5, 0.9], Public())
     coin = 0.5 / math.e
     np.testing.assert_allclose(found, [coin, coin + (1 - coin) / 4, coin + (1 - coin) / 2, coin + (1 - coin) / 2])
@@ -198,3 +199,19 @@ def test_a_tracking_box_gives_up_a_margin_of_its_epsilon():
         factor, floor = TrackingClamp(epsilon, 0.01).parameters()
         assert factor / math.exp(epsilon) - 1.0 == pytest.approx(-5e-10, rel=1e-5)
         assert floor == 0.01
+
+
+def test_a_mechanism_is_asked_for_intents_from_none_to_certain_alone():
+    class Halfway(Mechanism):
+        """Never near the ends of its box."""
+
+        @staticmethod
+        def response(intent, average, parameters):
+            return 0.25 + 0.5 * intent
+
+        @staticmethod
+        def limits(average, parameters):
+            return 0.0, 1.0
+
+    found = Halfway().probability([-1.0, 0.0, 0.5, 1.0, 1.4, np.inf], Public())
+    assert found.tolist() == [0.25, 0.25, 0.5, 0.75, 0.75, 0.75]

@@ -47,7 +47,9 @@ def test_epsilon_never_stands_alone(app):
         in json.loads(call(app, *SMALL, "--epsilon", 1, "--budget", 60, "--json").output)["median_relative_error"]
     )
     memoized = call(app, *SMALL, "--mechanism", "memoized", "--epsilon", 4, "--set", "mechanism.price=10", "--json")
-    assert list(json.loads(memoized.output)["median_relative_error"]) == ["memoized, total epsilon 4.0, price 10"]
+    assert list(json.loads(memoized.output)["median_relative_error"]) == [
+        "memoized, total epsilon 4, price 10, 3 levels"
+    ]
 
 
 def test_saved_runs_and_a_page(app, tmp_path):

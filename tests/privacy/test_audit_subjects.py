@@ -72,18 +72,18 @@ def test_what_is_audited_of_ours():
     """Boxes in the middle and aside, averages at both ends, a release over many rounds, and small crowds."""
     found = [(subject.name, subject.claims[0].rounds) for subject in our_mechanisms()]
     assert found == [
-        ("randomized-response epsilon=1.0", 4),
-        ("clamp epsilon=0.5 center=0.5", 4),
-        ("clamp epsilon=1.0 center=0.5", 4),
-        ("clamp epsilon=1.0 center=0.1", 4),
-        ("capped-coin beta=1.0 cap=0.8", 4),
-        ("tracking-clamp epsilon=1.0 floor=0.005 from average 0.05", 4),
-        ("tracking-clamp epsilon=1.0 floor=0.005 from average 0.5", 4),
-        ("tracking-clamp epsilon=1.0 floor=0.005 from average 0.95", 4),
-        ("memoized epsilon=4.0 price=10.0", 12),
-        ("clamp epsilon=1.0 center=0.5, only the sum with 5 others", 1),
-        ("clamp epsilon=1.0 center=0.5, only the sum with 5 others", 2),
-        ("clamp epsilon=1.0 center=0.5, only the sum with 20 others", 1),
+        ("randomized-response, epsilon 1 per report", 4),
+        ("clamp, epsilon 0.5 per report, center 0.5", 4),
+        ("clamp, epsilon 1 per report, center 0.5", 4),
+        ("clamp, epsilon 1 per report, center 0.1", 4),
+        ("capped-coin, beta 1, cap 0.8", 4),
+        ("tracking-clamp, epsilon 1 per report, floor 0.005, from average 0.05", 4),
+        ("tracking-clamp, epsilon 1 per report, floor 0.005, from average 0.5", 4),
+        ("tracking-clamp, epsilon 1 per report, floor 0.005, from average 0.95", 4),
+        ("memoized, total epsilon 4, price 10, 3 levels", 12),
+        ("clamp, epsilon 1 per report, center 0.5, only the sum with 5 others", 1),
+        ("clamp, epsilon 1 per report, center 0.5, only the sum with 5 others", 2),
+        ("clamp, epsilon 1 per report, center 0.5, only the sum with 20 others", 1),
     ]
     assert [claim.rounds for subject in our_mechanisms(2)[:9] for claim in subject.claims[:1]] == [2] * 8 + [6]
     tracking = [subject for subject in our_mechanisms() if "tracking" in subject.name]
@@ -112,7 +112,7 @@ def test_a_mechanism_is_tried_with_its_certificate_and_with_signals_about_its_pr
     assert priced.claims == in_total(2.0, 3)
     other = mechanism_subject(TrackingClamp(1.0), 2, prior=Prior(0.25, 8), claims=in_total(0.5, 2))
     assert (other.claims, other.reporter.prior) == (in_total(0.5, 2), Prior(0.25, 8))
-    assert other.name == "tracking-clamp epsilon=1.0 floor=0.005 from average 0.25"
+    assert other.name == "tracking-clamp, epsilon 1 per report, floor 0.005, from average 0.25"
 
 
 def test_a_sum_may_be_anything_up_to_all_of_them():

@@ -106,13 +106,13 @@ def durable_subject(
 
     Example:
         >>> durable_subject().name
-        'durable client, clamp epsilon=1.0, 2 reports, retries, restarts, 1 round after the stop'
+        'durable client, clamp, epsilon 1 per report, 2 reports, retries, restarts, 1 round after the stop'
     """
     mechanism = Clamp(1.0)
     low, high = (float(end) for end in mechanism.box(Public()))
     claims = [claim for claim in per_report(1.0, rounds, delta, retries=True) if claim.of != "total"]
     after = rounds - reports
-    name = f"durable client, clamp epsilon=1.0, {reports} reports, retries, restarts, {after} round"
+    name = f"durable client, clamp, epsilon 1 per report, {reports} reports, retries, restarts, {after} round"
     costs, signals = usual_costs(), usual_signals(rounds)
     return Subject(
         f"{name}{'' if after == 1 else 's'} after the stop",

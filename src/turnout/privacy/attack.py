@@ -122,8 +122,8 @@ def _estimate(evidence: ReportEvidence, family: CostFamily, found: Estimates) ->
             slope, units, weight = belief(some, evidence, family, found.average[some], has)
             found.slope[some], found.likely[some] = summary(slope, weight.sum(axis=1))
             for term in has:
-                values = (units[:, :, term, None] * slope[:, None, :]).reshape(len(some), -1)
-                found.coefficients[some, term], _ = summary(values, weight.reshape(len(some), -1))
+                values = units[:, :, term, None] * slope[:, None, :]
+                found.coefficients[some, term], _ = summary(values, weight)
 
 
 @dataclass(frozen=True)

@@ -111,7 +111,7 @@ def summary(values: Array, weight: Array) -> tuple[Array, Array]:
     the harmonic mean of the ends of the half with the smallest ratio of its ends.
 
     Args:
-        values, weight: shape (clients, candidates).
+        values, weight: shape (clients, candidates), where candidates may have several axes.
 
     Returns:
         Shapes (clients,) and (clients, 2).
@@ -119,9 +119,10 @@ def summary(values: Array, weight: Array) -> tuple[Array, Array]:
     share = np.linspace(0.0, 1.0, 201)
     quantile = np.empty((len(values), len(share)))
     for client, (value, mass) in enumerate(zip(values, weight, strict=True)):
-        order = np.argsort(value)
-        below = np.cumsum(mass[order]) - 0.5 * mass[order]
-        quantile[client] = np.exp(np.interp(share, below, np.log(value[order])))
+        order = np.argsort(value, axis=None)
+        part = mass.ravel()[order]
+        below = np.cumsum(part) - 0.5 * part
+        quantile[client] = np.exp(np.interp(share, below, np.log(value.ravel()[order])))
     lower, upper = quantile[:, :101], quantile[:, 100:]
     best = np.argmin(upper / lower, axis=1)
     rows = np.arange(len(values))

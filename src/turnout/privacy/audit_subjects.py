@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from turnout.algorithm.client import Prior
 from turnout.algorithm.coins import Coins, SeededCoins
 from turnout.algorithm.mechanism import Mechanism
+from turnout.algorithm.mechanisms import in_words
 from turnout.algorithm.mechanisms.capped_coin import CappedCoin
 from turnout.algorithm.mechanisms.clamp import Clamp
 from turnout.algorithm.mechanisms.memoized import Memoized
@@ -71,14 +72,14 @@ def mechanism_subject(
 
     Example:
         >>> mechanism_subject(Clamp(1.0), 2).name
-        'clamp epsilon=1.0 center=0.5'
+        'clamp, epsilon 1 per report, center 0.5'
     """
     prior = prior or Prior(0.5, 10)
     # An honest signal lies about the reference price of a mechanism that has one.
     signals = usual_signals(rounds, getattr(mechanism, "price", 1.0))
     reporter = MechanismReporter(mechanism, prior, coins=coins)
-    from_there = f" from average {prior.average:g}" if mechanism.needs_public_average else ""
-    name = f"{described(mechanism)}{from_there}"
+    from_there = f", from average {prior.average:g}" if mechanism.needs_public_average else ""
+    name = f"{in_words(mechanism.settings())}{from_there}"
     return Subject(name, reporter, claims or of_mechanism(mechanism, rounds, delta), signals)
 
 
@@ -95,11 +96,12 @@ def sum_subject(
 
     Example:
         >>> sum_subject(Clamp(1.0), honest=5, rounds=1).name
-        'clamp epsilon=1.0 center=0.5, only the sum with 5 others'
+        'clamp, epsilon 1 per report, center 0.5, only the sum with 5 others'
     """
     reporter = SumReporter(mechanism, honest, coins=coins)
     held = claims or of_sum(mechanism, honest, rounds, delta)
-    return Subject(f"{described(mechanism)}, only the sum with {honest} others", reporter, held, values=honest + 2)
+    name = f"{in_words(mechanism.settings())}, only the sum with {honest} others"
+    return Subject(name, reporter, held, values=honest + 2)
 
 
 def our_mechanisms(
@@ -120,14 +122,3 @@ def our_mechanisms(
     for honest, some in ((5, 1), (5, 2), (20, 1)):
         subjects.append(sum_subject(Clamp(1.0), honest, some, delta=delta, coins=coins))
     return subjects
-
-
-def described(mechanism: Mechanism) -> str:
-    """A mechanism in a few words: its kind and its settings, but for those that are one number a level.
-
-    Example:
-        >>> described(Clamp(1.0))
-        'clamp epsilon=1.0 center=0.5'
-    """
-    settings = mechanism.settings()
-    return " ".join([settings.pop("kind"), *(f"{k}={v}" for k, v in settings.items() if not isinstance(v, tuple))])

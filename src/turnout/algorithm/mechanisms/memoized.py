@@ -152,7 +152,7 @@ class Memoized(OneRelease):
             part = slice(first, first + _CHUNK)
             own = weights[part] if np.ndim(weights) else weights
             stops = np.cumsum(self.words_by_level(costs[part], own), axis=1)[:, :-1]
-            word = np.floor(np.asarray(uniform)[part] * WORDS).astype(np.int64)
+            word = (np.asarray(uniform)[part] * WORDS).astype(np.int64)
             released[part] = np.sum(word[:, None] >= stops, axis=1)
         return released
 

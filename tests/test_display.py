@@ -84,7 +84,7 @@ SAID = [
     (lambda: turnout.optimum(PROBLEM), "Optimum(cost=63.1497"),
     (lambda: PaperCoin(np.linspace(1, 3, 40)), "PaperCoin(beta=1 to 3, one for each of 40 clients)"),
     (lambda: Memoized(8.0, 10.0), "Memoized(epsilon=8.0, price=10, 12 levels)"),
-    (lambda: LearnedMemoized(8.0, 10.0, (0.25, 0.5)), "LearnedMemoized(epsilon=8.0, start=10, 2 levels)"),
+    (lambda: LearnedMemoized(8.0, 10.0, (0.25, 0.5)), "LearnedMemoized(epsilon=8.0, price=10, 2 levels)"),
     (lambda: Clamp(1.0), "Clamp(epsilon=1.0, center=0.5)"),
     (lambda: SERVER, "IntegralController(gain=0.2, initial=0.35, lag=1)"),
     (lambda: turnout.SelfTuningController(), "SelfTuningController(initial=1.0)"),

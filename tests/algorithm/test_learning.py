@@ -210,10 +210,10 @@ def test_a_durable_client_refuses_it_and_spends_nothing(tmp_path):
     ("arguments", "says"),
     [
         ({"epsilon": 0.0}, "above 0 and at most 30"),
-        ({"start": 0.0}, "start must be above 0"),
-        ({"start": math.nan}, "start must be above 0"),
-        ({"start": math.inf}, "start must be above 0"),
-        ({"start": -1.0}, "start must be above 0"),
+        ({"price": 0.0}, "price must be above 0"),
+        ({"price": math.nan}, "price must be above 0"),
+        ({"price": math.inf}, "price must be above 0"),
+        ({"price": -1.0}, "price must be above 0"),
         ({"least": (0.1, 0.1)}, "given with levels only"),
         ({"levels": (0.5,)}, "2 to 64 different averages"),
         ({"levels": (0.2, 0.8), "least": (0.9, 0.9)}, "a sum between"),
@@ -281,5 +281,5 @@ def test_the_order_of_joining_has_nothing_to_do_with_the_clients_own():
 
 
 def test_nothing_but_the_total_must_be_given():
-    assert LearnedMemoized(4.0) == LearnedMemoized(4.0, start=1.0, levels=(), least=())
-    assert LearnedMemoized(4.0, start=0.25).start == 0.25
+    assert LearnedMemoized(4.0) == LearnedMemoized(4.0, price=1.0, levels=(), least=())
+    assert LearnedMemoized(4.0, price=0.25).price == 0.25

@@ -62,7 +62,7 @@ def test_settings_take_the_usual_values_and_ask_for_the_others():
 
 def test_in_words_an_epsilon_says_what_it_is_for():
     assert in_words(Clamp(0.5, 0.25).settings()) == "clamp, epsilon 0.5 per report, center 0.25"
-    assert in_words(LearnedMemoized(4.0, 3.0).settings()) == "learned-memoized, total epsilon 4, start 3"
+    assert in_words(LearnedMemoized(4.0, 3.0).settings()) == "learned-memoized, total epsilon 4, price 3"
     assert in_words(Classical().settings()) == "classical"
 
 

@@ -172,5 +172,5 @@ class Unsaid(Around):
 
 def test_a_box_that_follows_the_average_unsaid_gets_no_certificate():
     """Rather than that of the box around some average."""
-    with pytest.raises(TypeError):
+    with pytest.raises(ValueError, match=r"Unsaid\.needs_public_average must be True where .*, got False: set it"):
         certificate(Unsaid())

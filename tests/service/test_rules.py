@@ -69,7 +69,7 @@ def test_a_plan_s_file_is_enough_but_for_the_one_choice_that_has_no_default() ->
         ({"timing": {"lease": -5}}, "lease must be above 0"),
         ({"timing": {"hold": 0.01}}, "hold must be from 0.1"),
         ({"wait_for": -1}, "wait_for must be 0 or more"),
-        ({"mechanism": {"kind": "learned-memoized", "epsilon": 4, "start": 1.0}}, "a device can use by itself"),
+        ({"mechanism": {"kind": "learned-memoized", "epsilon": 4, "price": 1.0}}, "a device can use by itself"),
     ],
 )
 def test_wrong_rules_are_refused_with_a_remedy(values: dict, told: str) -> None:

@@ -86,7 +86,12 @@ def certificate(mechanism: Mechanism, averaging: Averaging | None = None) -> Cer
         centers = np.concatenate([[1e-9, 1.0 - 1e-9], np.linspace(0.0, 1.0, 2001)])
         low, high = mechanism.box(Public(average=centers))
         return Certificate(box_epsilon(low, high), "report", _OBSERVER, "its boxes around the public average")
-    low, high = mechanism.box(Public())
+    try:
+        low, high = mechanism.box(Public())
+    except TypeError as error:  # it reckons with an average, and none was given
+        name = f"{type(mechanism).__name__}.needs_public_average"
+        allowed = "True where the box follows the average"
+        raise invalid(name, allowed, mechanism.needs_public_average, "set it to True") from error
     widest = f"the box [{float(np.min(low)):.4g}, {float(np.max(high)):.4g}]"
     return Certificate(box_epsilon(low, high), "report", _EVERYONE, widest)
 

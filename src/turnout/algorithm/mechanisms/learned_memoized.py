@@ -30,19 +30,19 @@ class LearnedMemoized(OneRelease):
 
     Args:
         epsilon: in total, above 0.
-        start: a first guess of the price; three times off costs little, and too high less than too low.
+        price: a first guess of it; three times off costs little, and too high less than too low.
         levels, least: as for `Memoized`, of a channel to keep, so that the price alone is learned; left out, the
             channel is learned too.
 
     Example:
         >>> costs = PolynomialCosts(np.linspace(2.0, 40.0, 200)[:, None], powers=(2,))
-        >>> joined = LearnedMemoized(epsilon=8.0, start=30.0).enrol(costs, np.linspace(0.0, 0.999, 200), share=0.5)
+        >>> joined = LearnedMemoized(epsilon=8.0, price=30.0).enrol(costs, np.linspace(0.0, 0.999, 200), share=0.5)
         >>> bool(0.4 < joined.inverse_slope(12.0).mean() < 0.6)
         True
     """
 
     epsilon: float
-    start: float = 1.0
+    price: float = 1.0
     levels: tuple[float, ...] = ()
     least: tuple[float, ...] = ()
     kind = "learned-memoized"
@@ -50,10 +50,10 @@ class LearnedMemoized(OneRelease):
 
     def __post_init__(self) -> None:
         check_epsilon(self.epsilon)
-        if not (np.isfinite(self.start) and self.start > 0.0):
-            raise invalid("start", "above 0 and finite", self.start, "give a rough guess of the price")
+        if not (np.isfinite(self.price) and self.price > 0.0):
+            raise invalid("price", "above 0 and finite", self.price, "give a rough guess of the price")
         if len(self.levels):
-            checked = Memoized(self.epsilon, self.start, self.levels, self.least)
+            checked = Memoized(self.epsilon, self.price, self.levels, self.least)
             object.__setattr__(self, "levels", checked.levels)
             object.__setattr__(self, "least", checked.least)
         elif len(self.least):
@@ -61,7 +61,7 @@ class LearnedMemoized(OneRelease):
 
     def __repr__(self) -> str:
         given = f", {len(self.levels)} levels" if self.levels else ""
-        return f"LearnedMemoized(epsilon={self.epsilon}, start={self.start:.6g}{given})"
+        return f"LearnedMemoized(epsilon={self.epsilon}, price={self.price:.6g}{given})"
 
     def enrol(self, costs: Costs, uniform: Array, weights: Any = 1, share: float | None = None) -> PolynomialCosts:
         """The public surrogate of each client, all joined one group after another."""
@@ -69,7 +69,7 @@ class LearnedMemoized(OneRelease):
             remedy = "take memoized instead: each client is one, with the channel and the price of its group"
             raise invalid("learned-memoized", "joined by a whole population", "clients on their own", remedy)
         given = (np.array(self.levels), np.array(self.least)) if self.levels else None
-        learner = Learner(self.epsilon, share, self.start, given)
+        learner = Learner(self.epsilon, share, self.price, given)
         own = np.broadcast_to(np.asarray(weights, dtype=np.float64), (len(costs),))
         level, price = np.empty(len(costs)), np.empty(len(costs))
         for group in groups(len(costs)):

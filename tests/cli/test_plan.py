@@ -79,3 +79,14 @@ def test_what_cannot_be_planned_is_one_readable_line(arguments, told, tmp_path):
     assert told in made.stderr
     assert len(made.stderr.strip().splitlines()) == 1
     assert not list(tmp_path.iterdir())
+
+
+def test_a_files_rounds_count_and_a_misspelt_key_is_refused(tmp_path):
+    (tmp_path / "run.toml").write_text("rounds = 77\ncapacity = 60\n[population]\nkind = 'paper'\nclients = 120\n")
+    made = turnout("plan", "run.toml", "--budget", 6, "--adversary", "sum", "--json", folder=tmp_path)
+    assert json.loads(made.stdout)["rounds"] == 77, made.stderr
+    (tmp_path / "bad.toml").write_text("runds = 77\ncapacity = 600\n")
+    for command in ("plan", "frontier", "optimum"):
+        refused = turnout(command, "bad.toml", *(["--budget", 6] if command == "plan" else []), folder=tmp_path)
+        assert refused.returncode == 2
+        assert "runds is not a known setting" in refused.stderr

@@ -111,3 +111,5 @@ def test_an_epsilon_says_for_how_long(results):
     assert axis_title(memoized, "mechanism.epsilon") == "mechanism.epsilon (in total, for a lifetime)"
     assert axis_title(rows, "capacity") == "capacity"
     assert described(memoized[0], ["mechanism.epsilon"]) == "epsilon 3 in total"
+    learned = {"mechanism.kind": "learned-memoized", "mechanism.epsilon": 6.0}
+    assert described(learned, list(learned)) == "learned-memoized, epsilon 6 in total"

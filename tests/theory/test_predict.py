@@ -15,6 +15,8 @@ from turnout import (
     predict,
     replicate,
 )
+from turnout.algorithm.mechanisms.clamp import Clamp
+from turnout.theory.feasibility import check_feasible
 from turnout.theory.fixed_point import long_run
 from turnout.theory.mean_field import MeanField, Moments
 from turnout.theory.tuning import tune
@@ -115,3 +117,15 @@ def test_a_forecast_needs_some_rounds(paper_problem):
     early = predict(paper_problem, Classical(), 300)
     assert early.path.rounds[-1] == pytest.approx(299, abs=1)
     assert "after 300 rounds" in repr(early)
+
+
+def test_a_capacity_that_cannot_be_brought_is_refused_with_what_helps():
+    problem = paper_population(0, 400).problem
+    for capacity, mechanism, remedy in (
+        (50, PaperCoin(1.0), "raise capacity, or choose parameters whose coin alone brings fewer"),
+        (390, Clamp(0.5), "lower capacity, or choose parameters with a wider box"),
+    ):
+        with pytest.raises(ValueError, match=rf"what the mechanism brings at any signal\), got {capacity}.*{remedy}"):
+            check_feasible(problem(capacity), mechanism)
+    with pytest.raises(ValueError, match=r"at most 400\.0 .*lower capacity, or add clients"):
+        check_feasible(problem(200), PaperCoin(1.0), capacity=500)

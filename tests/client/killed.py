@@ -83,7 +83,7 @@ def has_come_far(folder: Path, to_the_end: bool) -> bool:
 
 def main(folder: Path, kills: int, budget: int, seed: int) -> None:
     chance = random.Random(seed)
-    for life in range(10 * kills):
+    for life in range(4 * kills):
         if life >= kills and has_come_far(folder, budget < kills):
             return
         ready, tell = os.pipe()

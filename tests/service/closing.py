@@ -57,7 +57,7 @@ def main(location: str, kills: int) -> None:
     """
     chance = random.Random(7)
     open_store(location).close()  # whatever is imported on the way is there for all
-    for number in range(10 * kills):
+    for number in range(6 * kills):
         if number >= kills and has_come_far(location):
             return
         opened, tell = os.pipe()

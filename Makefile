@@ -3,7 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
-JOBS ?= auto
+# One more than there are cores: many tests wait for a disk, a socket or a process.
+JOBS ?= $(shell expr $$(nproc) + 1)
 
 .DEFAULT_GOAL := help
 .PHONY: help setup paper test test-deployment test-release coverage mutants check bench docs format lock paper-map clean

@@ -74,8 +74,8 @@ def measure(task: tuple[SweepRun, Asks]) -> Outcome:
         >>> measure((run, Asks())).row["clients"]
         1200
         >>> run = SweepRun("two", run.settings | {"capacity": 10}, {})
-        >>> measure((run, Asks())).row["error"][:29]
-        'capacity must be above 63.4 ('
+        >>> measure((run, Asks())).row["error"][:27]
+        'capacity must be above 63.4'
     """
     run, asks = task
     begun = time.perf_counter()

@@ -271,7 +271,10 @@ def on_ray(shards, **further):
     return sharded(staged(problem, mechanism, server=server, **more), shards, **further)
 
 
-@pytest.mark.parametrize("shards", SHARDS)
+SOME_SHARDS = [2, *(pytest.param(shards, marks=pytest.mark.deployment) for shards in SHARDS if shards != 2)]
+
+
+@pytest.mark.parametrize("shards", SOME_SHARDS)
 def test_the_number_of_shards_changes_nothing(two_nodes, reference, shards):
     problem, mechanism, more, server = case()
     options = RayOptions(shards, snapshot_every=30)
@@ -303,6 +306,7 @@ def hurting(hurt, losses):
     return progress
 
 
+@pytest.mark.deployment
 def test_an_actor_is_killed(two_nodes, reference):
     import ray
 
@@ -324,6 +328,7 @@ def test_too_little_room_is_refused(two_nodes):
         cluster.check_room(2, Size(10**9, 0, 8 * 10**9))
 
 
+@pytest.mark.deployment
 def test_a_node_is_lost(two_nodes, reference):
     """Its actors go to the node that is left; there is one core too few for a core each."""
     import ray

@@ -99,6 +99,8 @@ def peak(books: list[ClosedRound], first: int) -> float:
 
 
 SHORT = Timing(round=0.05, deadline=0.4, hold=5.0)
+PATIENT = Timing(round=0.05, deadline=3.0, hold=5.0)
+"""So that a machine that stalls for a moment is no second outage: what is measured is the return from the first."""
 
 
 def test_a_hard_limit_in_watts_holds_through_an_outage(tmp_path: Path) -> None:
@@ -126,7 +128,7 @@ LOOPS = {
 @pytest.mark.deployment
 @pytest.mark.parametrize("loop", LOOPS)
 def test_a_hundred_rounds_without_ninety_five_percent_and_all_back_at_once(tmp_path: Path, loop: str) -> None:
-    rules = usual_rules(SHORT, wait_for=DEVICES, **LOOPS[loop])
+    rules = usual_rules(PATIENT, wait_for=DEVICES, **LOOPS[loop])
     books, bound = rehearsed(tmp_path / "run.db", rules, CAPACITY, [1] * DEVICES, FIRST, AWAY, AFTER)
     check_signal(books, bound)
     assert sum(closed.frozen for closed in books) >= AWAY - 3

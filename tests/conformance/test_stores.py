@@ -28,19 +28,6 @@ from turnout.service.stores.store import (
 )
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
-def places(request, tmp_path):
-    made = Places(request.param, tmp_path)
-    yield made
-    for opened in made.opened:
-        opened.close()
-
-
-@pytest.fixture
-def kept(places):
-    return places.begun()
-
-
 def test_a_run_begins_once(places):
     location = places.new()
     kept = places.open(location, create=True)

@@ -2,24 +2,11 @@
 
 import pytest
 
-from conformance.places import Places, close, hashed, wish
+from conformance.places import close, hashed, wish
 from turnout.service.stores.store import (
     Device,
     StoreProblem,
 )
-
-
-@pytest.fixture(params=["sqlite", "postgres"])
-def places(request, tmp_path):
-    made = Places(request.param, tmp_path)
-    yield made
-    for opened in made.opened:
-        opened.close()
-
-
-@pytest.fixture
-def kept(places):
-    return places.begun()
 
 
 def test_devices_enrol_with_codes(kept):

@@ -27,9 +27,6 @@ from turnout.service.listening import bounded_http
 from turnout.service.listening.bounded_http import bounded
 from turnout.service.listening.gate import Bounds
 
-QUICK = Bounds(head_seconds=0.3, body_seconds=0.3)
-QUICK_AFTER = Bounds(idle_seconds=0.3, stall_seconds=0.3)
-
 
 @pytest.fixture(params=LOOPS)
 def loop(request):

@@ -11,7 +11,7 @@ import numpy as np
 
 from turnout.algorithm.client import Prior
 from turnout.algorithm.mechanism import Mechanism
-from turnout.algorithm.mechanisms import MECHANISMS
+from turnout.algorithm.mechanisms import releases_once
 from turnout.algorithm.mechanisms.clamp import Clamp
 from turnout.algorithm.mechanisms.learned_memoized import LearnedMemoized
 from turnout.algorithm.mechanisms.memoized import Memoized
@@ -74,7 +74,7 @@ class Maker:
     @property
     def releases_once(self) -> bool:
         """Whether epsilon is for a lifetime, not for each report."""
-        return MECHANISMS[self.kind].releases_once
+        return releases_once(self.kind)
 
     @property
     def name(self) -> str:

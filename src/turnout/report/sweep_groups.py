@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from turnout.algorithm.mechanisms import MECHANISMS
+from turnout.algorithm.mechanisms import releases_once
 from turnout.simulation.sweep_table import Results
 
 GAP = "cost_gap_percent"
@@ -91,6 +91,6 @@ def described(row: Mapping[str, Any], names: Sequence[str]) -> str:
         said = f"{value:,.6g}" if isinstance(value, (int, float)) and not isinstance(value, bool) else str(value)
         label = name.removeprefix("mechanism.").replace(".", " ")
         if label == "epsilon":
-            said += " in total" if MECHANISMS[row[KIND]].releases_once else " per report"
+            said += " in total" if releases_once(row[KIND]) else " per report"
         words.append(said if name == KIND else f"{label} {said}")
     return ", ".join(words) or "all runs"

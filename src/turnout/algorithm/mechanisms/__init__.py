@@ -33,6 +33,7 @@ __all__ = [
     "TrackingClamp",
     "in_words",
     "mechanism_from_settings",
+    "releases_once",
 ]
 
 MECHANISMS: dict[str, type[Mechanism]] = {
@@ -59,9 +60,19 @@ def in_words(settings: Mapping[str, Any]) -> str:
     """
     given = dict(settings)
     kind = str(given.pop("kind"))
-    once = MECHANISMS.get(kind, Mechanism).releases_once
+    once = releases_once(kind)
     given.pop("least", None)  # the numbers behind the levels
     return ", ".join([kind, *(_setting(name, value, once) for name, value in given.items() if np.size(value))])
+
+
+def releases_once(kind: str | None) -> bool:
+    """Whether the mechanism of this name releases something at joining alone, so that its epsilon is for a lifetime.
+
+    Example:
+        >>> releases_once("memoized"), releases_once("clamp"), releases_once("of my own")
+        (True, False, False)
+    """
+    return MECHANISMS[kind].releases_once if kind in MECHANISMS else False
 
 
 def _setting(name: str, value: Any, once: bool) -> str:

@@ -65,9 +65,9 @@ def assert_sound(books: Books) -> None:
     assert [closed.round for closed in books.rounds] == list(range(books.position.round))
     weight = np.array([device.weight for device in books.devices])
     joined = np.array([device.joined for device in books.devices])
-    position, chance, before = first_position(books.rules), np.random.default_rng(0), None
-    for closed in books.rounds:
-        slots = len(closed.codes)
+    position, chance = first_position(books.rules), np.random.default_rng(0)
+    for number, closed in enumerate(books.rounds):
+        slots, before = len(closed.codes), books.rounds[:number]
         assert closed.participants == weight[:slots][closed.codes == YES].sum()
         assert closed.heard == (closed.codes != MISSING).sum()
         assert not (closed.codes == REFUSED).any(), "these runs have no hard limit"
@@ -75,7 +75,7 @@ def assert_sound(books: Books) -> None:
         again, following = close(books.rules, position, members, closed.codes, closed.capacity, chance, before=before)
         for name in ("signal", "participants", "demand", "members", "heard", "frozen"):
             assert getattr(again, name) == getattr(closed, name), f"round {closed.round}: {name}"
-        position, before = following, closed
+        position = following
     assert position == books.position, "where the run stands follows from its books"
 
 

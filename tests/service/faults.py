@@ -327,8 +327,8 @@ def answer_first() -> None:
 
     async def closing(self: Coordinator) -> None:
         codes, now, members = self.open.codes(), self.clock(), self.roll.members()
-        capacity = self.control.capacity
-        closed, position = close(self.rules, self.position, members, codes, capacity, self._random, before=self.last)
+        state = (self.rules, self.position, members, codes, self.control.capacity, self._random)
+        closed, position = close(*state, before=self._recent)
         self._closed(closed, position, now)
         await asyncio.sleep(0.05)
         await self.in_store(self.store.close_round, closed, position)

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turnout import IntegralController, PaperCoin, Prior, SeededCoins, SelfTuningController, paper_population, simulate
-from turnout.algorithm.client import Averaging, ClientState, client_step
+from service.played import members, play, turnouts
+from turnout import IntegralController, PaperCoin, Prior, SelfTuningController, paper_population, simulate
+from turnout.algorithm.client import Averaging
 from turnout.algorithm.mechanisms.clamp import Clamp
-from turnout.algorithm.mechanisms.classical import Classical
 from turnout.service.rounds import (
     MISSING,
     NO,
@@ -29,14 +29,6 @@ from turnout.service.rounds import (
     unpack_codes,
 )
 from turnout.service.rules import Rules, Safety
-
-
-def members(count: int, weight: int | list[int] = 1, joined: int = 0) -> Members:
-    return Members(
-        np.broadcast_to(np.array(weight, dtype=np.int64), (count,)),
-        np.full(count, joined),
-        np.ones(count, dtype=np.bool_),
-    )
 
 
 def rules(missing: str = "absent", **safety: float) -> Rules:
@@ -176,72 +168,9 @@ def test_codes_and_bits_are_packed_and_unpacked(codes: list[int]) -> None:
 def test_rounds_closed_one_by_one_are_the_simulation(controller) -> None:
     problem, mechanism, prior = paper_population().problem(600), PaperCoin(3.5), Prior(0.5, 10)
     run = simulate(problem, mechanism, controller, 60, seed=3, start=prior)
-    signals, totals = play(Rules(mechanism, controller, Safety("absent"), prior), problem, 60, seed=3)
-    assert np.array_equal(signals, run.signal)
-    assert np.array_equal(totals, run.participants)
-
-
-def play(rule: Rules, problem, rounds: int, seed: int, cut=None, outage: range = range(0), back=0, blind=False):
-    """Devices that decide as they do, rounds that close as they do; `cut` devices are away in the outage.
-
-    They come back at once, or one after the other within `back` rounds; `blind`: without a look at the round before.
-    """
-    size, coins = len(problem), SeededCoins(seed)
-    state = ClientState(np.full(size, rule.prior.average * rule.prior.rounds), np.full(size, float(rule.prior.rounds)))
-    position, everyone, random = first_position(rule), members(size), np.random.default_rng(seed)
-    signals, totals, closed = [], [], None
-    returns = outage.stop + random.integers(0, back + 1, size)
-    for number in range(rounds):
-        _, bits = client_step(
-            problem.costs, rule.mechanism, state, position.offered, coins.uniform(range(size), number)
-        )
-        codes = np.where(bits, YES, NO).astype(np.uint8)
-        if number >= outage.start and cut is not None:
-            codes[cut & (number < returns)] = MISSING
-        before = None if blind else closed
-        closed, position = close(rule, position, everyone, codes, problem.capacity, random, before=before)
-        state = state.after((closed.codes == YES).astype(float), Averaging())
-        signals.append(closed.signal)
-        totals.append(closed.participants)
-    return np.array(signals), np.array(totals)
-
-
-@pytest.mark.parametrize("controller", [IntegralController(0.0075, 0.35), SelfTuningController()])
-@pytest.mark.parametrize("mechanism", [Classical(), Clamp(1.0)])
-@pytest.mark.parametrize("age", [100, 1000])
-def test_after_an_outage_of_a_hundred_rounds_no_crowd_comes_back(controller, mechanism, age: int) -> None:
-    problem = paper_population().problem(600)
-    cut = np.random.default_rng(age).permutation(1200) < 0.95 * 1200
-    rule = Rules(mechanism, controller, Safety("absent"))
-    _, totals = play(rule, problem, age + 160, seed=age, cut=cut, outage=range(age, age + 100))
-    back = totals[age + 100 :]
-    assert back.max() <= 1.2 * 600
-    assert back[30:].mean() == pytest.approx(600, rel=0.06)
-    limited = Rules(mechanism, controller, Safety("absent", hard_limit=620))
-    _, totals = play(limited, problem, age + 160, seed=age, cut=cut, outage=range(age, age + 100))
-    assert totals.max() <= 620
-
-
-@pytest.mark.parametrize("blind", [False, True], ids=["as it is", "sabotaged"])
-def test_devices_that_come_back_one_after_the_other_make_no_crowd_either(blind: bool) -> None:
-    """The twin does not notice that devices are still returning, and lifts the signal for those who are here."""
-    problem, peaks = paper_population().problem(600), []
-    for seed in range(4):
-        cut = np.random.default_rng(seed).permutation(1200) < 0.95 * 1200
-        for controller in (IntegralController(0.0075, 0.35), SelfTuningController()):
-            rule = Rules(Classical(), controller, Safety("absent"))
-            _, totals = play(rule, problem, 360, seed, cut, range(200, 300), back=10, blind=blind)
-            peaks.append(totals[300:].max() / 600)
-    assert (max(peaks) <= 1.2) is not blind, peaks
-
-
-def test_without_the_freeze_an_outage_ends_in_a_crowd() -> None:
-    """The sabotaged twin: no quorum, so that the signal winds up while nobody can come."""
-    problem = paper_population().problem(600)
-    cut = np.random.default_rng(1).permutation(1200) < 0.95 * 1200
-    rule = Rules(Classical(), IntegralController(0.0075, 0.35), Safety("absent", quorum=0.0))
-    _, totals = play(rule, problem, 1160, seed=1, cut=cut, outage=range(1000, 1100))
-    assert totals[1100:].max() > 1.5 * 600
+    books = play(Rules(mechanism, controller, Safety("absent"), prior), problem, 60, seed=3)
+    assert np.array_equal([closed.signal for closed in books], run.signal)
+    assert np.array_equal(turnouts(books), run.participants)
 
 
 def test_the_thinning_is_that_of_the_missing_devices_own_histories() -> None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
+from statistics import median_high
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from turnout.service.protocol import Offer
 from turnout.service.rules import LAST, Rules
 
 Codes = npt.NDArray[np.uint8]
@@ -16,9 +19,16 @@ Codes = npt.NDArray[np.uint8]
 MISSING, NO, YES, REFUSED = 0, 1, 2, 3
 """What a round has of a device: no report; "no"; an acknowledged "yes"; a "yes" beyond the hard limit, not counted."""
 
-STILL_RETURNING = 1.05
-"""After an outage, devices are coming back as long as the reports grow by this factor a round: those who are here
+GROWTH = 1.05
+"""After an outage, devices are coming back as long as reports have grown by more than this factor: those who are here
 first must not be taken for all, or the signal would rise for them and be too high for the rest."""
+
+PATIENCE = 20
+"""Rounds, at the most, in which reports must not have grown: devices come back in waves, and between two of them it
+looks as if all were there."""
+
+LOOKS_BACK = 2 * PATIENCE - 1
+"""Rounds: where fewer than half of the last so many had as many reports as now, `PATIENCE` is not over."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,6 +73,11 @@ class Position:
         """Theta(round)."""
         return float(self.controller["signal"])
 
+    @property
+    def offer(self) -> Offer:
+        """What devices are told of it."""
+        return Offer(self.round, float(self.offered))
+
 
 @dataclass(frozen=True, eq=False)
 class ClosedRound:
@@ -77,7 +92,7 @@ class ClosedRound:
         demand: the weight that moved the signal: every "yes", and missing devices as the operator chose.
         members: how many devices there were.
         heard: how many of them reported.
-        frozen: whether too few reported for the signal to follow.
+        frozen: whether the signal did not follow: too few reported, or devices were still coming back.
         seconds: how long it was open.
         closed_at: the wall clock, seconds since 1970; for people, never for decisions.
     """
@@ -113,7 +128,7 @@ def close(
     capacity: float,
     random: np.random.Generator,
     *,
-    before: ClosedRound | None = None,
+    before: Sequence[ClosedRound] = (),
     acknowledge: bool = True,
     seconds: float = 0.0,
     closed_at: float = 0.0,
@@ -130,7 +145,7 @@ def close(
         reports: MISSING, NO or YES by slot, shape (slots,).
         capacity: what is needed.
         random: who is refused beyond the hard limit is drawn, so that nobody gains by being early.
-        before: the round before, if there is one.
+        before: the rounds before, the newest last; more than `LOOKS_BACK` are not needed.
         acknowledge: False where the operator stops everyone: no "yes" counts, and the signal stays.
         seconds: how long it was open.
         closed_at: the wall clock.
@@ -145,8 +160,8 @@ def close(
     demand = int(members.weight[codes == YES].sum()) + held
     room = np.inf if rules.safety.hard_limit is None else rules.safety.hard_limit - held
     _refuse_beyond(room if acknowledge else 0.0, codes, members, random)
-    frozen = not acknowledge or heard.sum() < max(1, rules.safety.quorum * members.here.sum())
-    frozen |= before is not None and before.frozen and heard.sum() > STILL_RETURNING * before.heard
+    enough = heard.sum() >= max(1, rules.safety.quorum * members.here.sum())
+    frozen = not (acknowledge and enough) or still_returning(int(heard.sum()), int(members.here.sum()), before)
     closed = ClosedRound(
         round=position.round,
         signal=position.signal,
@@ -162,6 +177,23 @@ def close(
     )
     on = np.where(heard, codes == YES, on) & members.here
     return closed, _after(rules, position, closed, members, pack(on))
+
+
+def still_returning(heard: int, members: int, before: Sequence[ClosedRound]) -> bool:
+    """Whether an outage is not over yet, though enough report: many are missing, and reports have just grown.
+
+    As many reports as now are waited with for as long as the outage lasted, but for `PATIENCE` rounds at the most.
+    So a single bad round costs one round more, and a fleet that has one now and then is not held for ever.
+
+    Example:
+        >>> outage = [ClosedRound(k, 1.0, 5.0, np.empty(0, np.uint8), 0, 0, 100, 5, True) for k in range(30)]
+        >>> still_returning(60, 100, outage), still_returning(96, 100, outage)
+        (True, False)
+    """
+    outage = list(takewhile(lambda closed: closed.frozen, reversed(before)))[:LOOKS_BACK]
+    if not outage or GROWTH * heard >= members:
+        return False
+    return heard > GROWTH * median_high(closed.heard for closed in outage)
 
 
 def _refuse_beyond(room: float, codes: Codes, members: Members, random: np.random.Generator) -> None:
@@ -190,20 +222,21 @@ def _after(rules: Rules, position: Position, closed: ClosedRound, members: Membe
 def thinning(rules: Rules, closed: ClosedRound, members: Members) -> float:
     """By how much one missed round has thinned the missing devices' averages: the mean of n / (n + 1).
 
-    In an outage nothing is known of the turnout, so that the signal must not follow it. Yet averages fall while
-    devices are away, and a device with the cost x^p comes back with an intent that is x^(2-p) times as high: were the
-    signal merely held, all would come at once. So it sinks by the square of the thinning, which is
-    exact for p = 4 and a caution of a few rounds for p = 2.
+        In an outage nothing is known of the turnout, so that the signal must not follow it. Yet averages fall while
+        devices are away, and a device with the cost x^p comes back with an intent that is x^(2-p) times as high: were the
+        signal merely held, all would come at once. So it sinks by the square of the thinning, which is
+        exact for p = 4 and a caution of a few rounds for p = 2.
 
-    Example:
-        >>> from turnout.algorithm.mechanisms.clamp import Clamp
-        >>> from turnout.algorithm.self_tuning import SelfTuningController
-        >>> from turnout.service.rules import Safety
-        >>> rules = Rules(Clamp(1.0), SelfTuningController(), Safety("absent"))  # a prior worth 10 rounds
-        >>> devices = Members(np.ones(2, np.int64), np.zeros(2, np.int64), np.ones(2, np.bool_))
-        >>> closed = ClosedRound(9, 1.0, 1.0, np.array([NO, MISSING], np.uint8), 0, 0, 2, 1, True)
-        >>> thinning(rules, closed, devices)
-        0.95
+        Example:
+            >>> from turnout.algorithm.mechanisms.clamp import Clamp
+            >>> from turnout.algorithm.self_tuning import SelfTuningController
+            >>> from turnout.service.protocol import Offer
+    from turnout.service.rules import Safety
+            >>> rules = Rules(Clamp(1.0), SelfTuningController(), Safety("absent"))  # a prior worth 10 rounds
+            >>> devices = Members(np.ones(2, np.int64), np.zeros(2, np.int64), np.ones(2, np.bool_))
+            >>> closed = ClosedRound(9, 1.0, 1.0, np.array([NO, MISSING], np.uint8), 0, 0, 2, 1, True)
+            >>> thinning(rules, closed, devices)
+            0.95
     """
     missing = members.here & (closed.codes == MISSING)
     if not missing.any():

@@ -20,6 +20,7 @@ from turnout.service.coordinator.answered import Answered
 from turnout.service.coordinator.enrolment_desk import EnrolmentDesk
 from turnout.service.coordinator.freshness import Freshness, at_most
 from turnout.service.coordinator.open_round import Entry, OpenRound
+from turnout.service.coordinator.recent_rounds import recent_rounds
 from turnout.service.coordinator.roll import Roll, hashed
 from turnout.service.coordinator.waiting_room import WaitingRoom
 from turnout.service.logs import Log
@@ -69,7 +70,6 @@ class Coordinator:
         position: where it stands.
         control: what the operator has set.
         open: the open round.
-        last: the last closed round.
         faults: what has gone wrong, by name.
         counters: what this process has done, by name.
         leads: whether this process closes rounds.
@@ -101,7 +101,7 @@ class Coordinator:
         self.roll.revision = self.control.revision
         self.position: Position = store.position()
         self.open = OpenRound(self.position.round, self.roll, self.clock())
-        self.last: ClosedRound | None = store.closed(self.position.round - 1) if self.position.round else None
+        self._recent = recent_rounds(store, self.position.round)
         self.faults: dict[str, int] = {}
         self.counters = {"reports": 0, "rounds": 0, "enrolments": 0}
         self.leads, self.version, self.stopping = False, 0, False
@@ -114,7 +114,12 @@ class Coordinator:
         self._answered: dict[int, Answered] = {}
         self._desk = EnrolmentDesk(self._enrol)
         self._tasks: list[asyncio.Task[None]] = []
-        self.offer = _offer(self.position)
+        self.offer = self.position.offer.body()
+
+    @property
+    def last(self) -> ClosedRound | None:
+        """The last closed round, if there is one."""
+        return self._recent[-1] if self._recent else None
 
     def start(self) -> None:
         """Begin to run rounds."""
@@ -284,7 +289,7 @@ class Coordinator:
                 open.codes(),
                 self.control.capacity,
                 self._random,
-                before=self.last,
+                before=self._recent,
                 acknowledge=self.control.mode != STOPPED,
                 seconds=now - open.opened,
                 closed_at=time.time(),
@@ -300,7 +305,8 @@ class Coordinator:
 
     def _closed(self, closed: ClosedRound, position: Position, when: float) -> None:
         """A round is in the books: memory follows, and everyone who waits is answered."""
-        self.position, self.offer, self.last = position, _offer(position), closed
+        self.position, self.offer = position, position.offer.body()
+        self._recent.append(closed)
         self.roll.note(closed.codes)
         self._answered[closed.round] = Answered(closed.codes.tobytes(), when)
         self._answered.pop(closed.round - KEPT, None)
@@ -368,7 +374,7 @@ class Coordinator:
     async def _enrol(self, wishes: Sequence[Enrolment]) -> tuple[list[Device | None], Offer]:
         async with self._books:
             found = await self._entered(wishes)
-            offer = Offer(self.position.round, self.position.offered)
+            offer = self.position.offer
         self.counters["enrolments"] += sum(device is not None for device in found)
         self._news.set()
         await self._tell()
@@ -392,8 +398,3 @@ class Coordinator:
         self.version += 1
         async with self._changed:
             self._changed.notify_all()
-
-
-def _offer(position: Position) -> bytes:
-    """The open round as JSON, as every device is told it; a float's repr is the same number again."""
-    return b'{"round":%d,"signal":%s}' % (position.round, repr(float(position.offered)).encode())

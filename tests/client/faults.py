@@ -5,7 +5,6 @@ import os
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
@@ -30,11 +29,6 @@ class Boxed(Mechanism):
     @staticmethod
     def limits(average, parameters):
         return 0.25, 0.75
-
-
-class Start(NamedTuple):
-    average: float = 0.5
-    rounds: float = 10.0
 
 
 class CountingCoins:

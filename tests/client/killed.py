@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
+from turnout.algorithm.client import Prior
 from turnout.client import store
 from turnout.client.durable import DurableClient, Stopped
 from turnout.client.store import RoundLost, RoundPassed
@@ -22,7 +23,7 @@ from turnout.privacy.ledger import Ledger, Limit
 from turnout.problem.costs import PolynomialCosts
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from client.faults import Boxed, Start
+from client.faults import Boxed
 
 SIGNALS = (0.0, 1.0, 3.0, 1e300, -1.0, math.nan, math.inf, -math.inf)
 
@@ -55,7 +56,7 @@ def live(folder: Path, budget: int) -> None:
             Boxed(),
             ledger=ledger,
             run="run",
-            prior=Start(),
+            prior=Prior(0.5),
             coins=NotedCoins(folder),
             epsilon_per_report=1.1,
         ) as client,

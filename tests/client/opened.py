@@ -2,7 +2,8 @@
 
 import math
 
-from client.faults import Boxed, CountingCoins, Start
+from client.faults import Boxed, CountingCoins
+from turnout.algorithm.client import Prior
 from turnout.client.durable import DurableClient
 from turnout.privacy.ledger import Ledger, Limit
 from turnout.problem.costs import PolynomialCosts
@@ -15,5 +16,5 @@ def open_ledger(folder, reports=1000, **options):
 
 
 def make(folder, ledger, mechanism=None, **options):
-    options = {"prior": Start(), "run": "run", "coins": CountingCoins(1)} | options
+    options = {"prior": Prior(0.5), "run": "run", "coins": CountingCoins(1)} | options
     return DurableClient(folder, options.pop("costs", COSTS), mechanism or Boxed(), ledger=ledger, **options)

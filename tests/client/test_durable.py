@@ -8,7 +8,7 @@ import sys
 import numpy as np
 import pytest
 
-from client.faults import Boxed, CountingCoins, Start
+from client.faults import Boxed, CountingCoins
 from client.opened import make, open_ledger
 from turnout import Averaging, Classical, IntegralController, PaperCoin, Prior, SeededCoins, paper_population, simulate
 from turnout.algorithm.client import ClientState
@@ -270,7 +270,7 @@ def test_one_process_one_run_one_folder(tmp_path, ledger):
     with pytest.raises(ValueError, match=r"run must be 'run', as .* began, got 'other'"):
         make(tmp_path, ledger, run="other")
     with pytest.raises(ValueError, match="prior must be"):
-        make(tmp_path, ledger, prior=Start(0.25))
+        make(tmp_path, ledger, prior=Prior(0.25))
 
 
 def test_bad_arguments(tmp_path, ledger):
@@ -278,7 +278,6 @@ def test_bad_arguments(tmp_path, ledger):
         make(tmp_path / "missing", ledger)
     for options, message in (
         ({"costs": PolynomialCosts([[1.0], [2.0]], powers=(2,))}, "costs must be of one client, got 2"),
-        ({"prior": Start(0.0)}, "prior must be"),
         ({"after_stop": "stay"}, "after_stop must be"),
         ({"follow_at": 1.5}, "follow_at must be"),
         ({"weight": 0}, "weight must be"),

@@ -50,7 +50,7 @@ def test_two_coefficients_have_the_exact_belief():
     (found,) = infer(Reports(signals, bits), family, PaperCoin(2.0), start=START)
     a, b = np.meshgrid((np.arange(300) + 0.5) / 15.0, (np.arange(300) + 0.5) / 30.0)
     belief, coin = np.zeros_like(a), np.exp(-2.0)
-    participations, rounds = START.average * START.rounds, float(START.rounds)
+    participations, rounds = START.participations, float(START.rounds)
     for bit in bits[:, 0]:
         average = participations / rounds
         wish = np.minimum(1.0, signals[0] * average / (2.0 * a * average + 4.0 * b * average**3))

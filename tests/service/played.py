@@ -36,7 +36,7 @@ def play(
         memory: how many rounds a closing round looks back on.
     """
     size, coins = len(problem), SeededCoins(seed)
-    state = ClientState(np.full(size, rule.prior.average * rule.prior.rounds), np.full(size, float(rule.prior.rounds)))
+    state = ClientState(np.full(size, rule.prior.participations), np.full(size, float(rule.prior.rounds)))
     position, everyone, random = first_position(rule), members(size), np.random.default_rng(seed)
     books: list[ClosedRound] = []
     for number in range(rounds):

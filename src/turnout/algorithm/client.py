@@ -110,6 +110,11 @@ class Prior:
         if not (np.isfinite(self.rounds) and self.rounds > 0):
             raise invalid("prior rounds", "above 0", self.rounds, "try 10")
 
+    @property
+    def participations(self) -> float:
+        """What a history begins with, beside the rounds."""
+        return self.average * self.rounds
+
 
 @dataclass(frozen=True, eq=False)
 class ClientState:

@@ -22,12 +22,12 @@ import math
 import threading
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from turnout.algorithm.arithmetic import inside
-from turnout.algorithm.client import Averaging, ClientState, client_step
+from turnout.algorithm.client import Averaging, ClientState, Prior, client_step
 from turnout.algorithm.coins import ENROLMENT, Coins, SystemCoins
 from turnout.algorithm.mechanism import Mechanism
 from turnout.client.store import Decision, RoundLost, RoundPassed, RoundStore, Stop
@@ -56,20 +56,6 @@ class StoreRolledBack(TurnoutError):
         >>> issubclass(StoreRolledBack, TurnoutError)
         True
     """
-
-
-class PublicStart(Protocol):
-    """A public average worth some rounds, such as `turnout.Prior`."""
-
-    @property
-    def average(self) -> float:
-        """In (0, 1]."""
-        ...
-
-    @property
-    def rounds(self) -> float:
-        """Above 0."""
-        ...
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -131,7 +117,7 @@ class DurableClient:
         *,
         ledger: Ledger,
         run: str,
-        prior: PublicStart,
+        prior: Prior,
         coins: Coins | None = None,
         averaging: Averaging | None = None,
         weight: float = 1,
@@ -148,11 +134,11 @@ class DurableClient:
         self._averaging = averaging or Averaging()
         self._epsilon = math.inf if epsilon_per_report is None else epsilon_per_report
         self._after_stop = after_stop
-        self._check(prior, follow_at)
+        self._check(follow_at)
         self._follow_at = prior.average if follow_at is None and self._averaging.by == "probability" else follow_at
         self._mutex = threading.RLock()
         self._memory = self._release()
-        start = ClientState(np.array([prior.average * prior.rounds]), float(prior.rounds))
+        start = ClientState(np.array([prior.participations]), float(prior.rounds))
         settings = {
             "run": run,
             "client": client_id,
@@ -245,16 +231,12 @@ class DurableClient:
                 "limit_epsilon_per_report": self._ledger.limit.epsilon_per_report,
             }
 
-    def _check(self, prior: PublicStart, follow_at: float | None) -> None:
+    def _check(self, follow_at: float | None) -> None:
         if self._mechanism.needs_population:
             remedy = "take memoized, with the channel and the price that the server has learned"
             raise invalid("mechanism", "one that a client can use by itself", self._mechanism.kind, remedy)
         if len(self._costs) != 1:
             raise invalid("costs", "of one client", f"{len(self._costs)} clients", "give costs[i], a population of one")
-        if not (0.0 < prior.average <= 1.0 and 0.0 < prior.rounds < math.inf):
-            raise invalid(
-                "prior", "an average in (0, 1] and finite rounds above 0", prior, "use the server's public one"
-            )
         if self._after_stop not in ("leave", "follow"):
             raise invalid("after_stop", "'leave' or 'follow'", repr(self._after_stop), "'leave' is the safe choice")
         if follow_at is not None and not 0.0 <= follow_at <= 1.0:

@@ -162,7 +162,7 @@ class StudyState:
     def _before(self, kept: Mapping[str, Any], question: Question) -> ClientState:
         if "last" not in kept:
             prior = Prior(question.prior_average, question.prior_rounds)
-            return ClientState(np.array([prior.average * prior.rounds]), prior.rounds)
+            return ClientState(np.array([prior.participations]), prior.rounds)
         state = ClientState(np.array([kept["participations"]]), kept["rounds"])
         return missed(state, question.round - kept["last"] - 1, Averaging())
 

@@ -41,7 +41,7 @@ def public_averages(
     """
     moves = Averaging(averaging.remember)
     if state is None:
-        begin, rounds = (1.0, 1.0) if start is None else (start.average * start.rounds, start.rounds)
+        begin, rounds = (1.0, 1.0) if start is None else (start.participations, start.rounds)
         state = ClientState(np.full(reports.clients, begin), float(rounds))
     averages = np.empty((stop - first, reports.clients))
     for round in range(first, stop):

@@ -111,7 +111,7 @@ class MechanismReporter:
         memory = None
         if self.mechanism.releases_once:
             memory = self.mechanism.enrol(alike, coins.uniform(clients, 0, ENROLMENT))
-        start = np.full(len(clients), self.prior.average * self.prior.rounds)
+        start = np.full(len(clients), self.prior.participations)
         state, bits = ClientState(start, float(self.prior.rounds), memory), []
         for round, signal in enumerate(signals.tolist()):
             uniform = coins.uniform(clients, round)

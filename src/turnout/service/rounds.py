@@ -222,21 +222,20 @@ def _after(rules: Rules, position: Position, closed: ClosedRound, members: Membe
 def thinning(rules: Rules, closed: ClosedRound, members: Members) -> float:
     """By how much one missed round has thinned the missing devices' averages: the mean of n / (n + 1).
 
-        In an outage nothing is known of the turnout, so that the signal must not follow it. Yet averages fall while
-        devices are away, and a device with the cost x^p comes back with an intent that is x^(2-p) times as high: were the
-        signal merely held, all would come at once. So it sinks by the square of the thinning, which is
-        exact for p = 4 and a caution of a few rounds for p = 2.
+    In an outage nothing is known of the turnout, so that the signal must not follow it. Yet averages fall while
+    devices are away, and a device with the cost x^p comes back with an intent that is x^(2-p) times as high: were the
+    signal merely held, all would come at once. So it sinks by the square of the thinning, which is
+    exact for p = 4 and a caution of a few rounds for p = 2.
 
-        Example:
-            >>> from turnout.algorithm.mechanisms.clamp import Clamp
-            >>> from turnout.algorithm.self_tuning import SelfTuningController
-            >>> from turnout.service.protocol import Offer
-    from turnout.service.rules import Safety
-            >>> rules = Rules(Clamp(1.0), SelfTuningController(), Safety("absent"))  # a prior worth 10 rounds
-            >>> devices = Members(np.ones(2, np.int64), np.zeros(2, np.int64), np.ones(2, np.bool_))
-            >>> closed = ClosedRound(9, 1.0, 1.0, np.array([NO, MISSING], np.uint8), 0, 0, 2, 1, True)
-            >>> thinning(rules, closed, devices)
-            0.95
+    Example:
+        >>> from turnout.algorithm.mechanisms.clamp import Clamp
+        >>> from turnout.algorithm.self_tuning import SelfTuningController
+        >>> from turnout.service.rules import Safety
+        >>> rules = Rules(Clamp(1.0), SelfTuningController(), Safety("absent"))  # a prior worth 10 rounds
+        >>> devices = Members(np.ones(2, np.int64), np.zeros(2, np.int64), np.ones(2, np.bool_))
+        >>> closed = ClosedRound(9, 1.0, 1.0, np.array([NO, MISSING], np.uint8), 0, 0, 2, 1, True)
+        >>> thinning(rules, closed, devices)
+        0.95
     """
     missing = members.here & (closed.codes == MISSING)
     if not missing.any():

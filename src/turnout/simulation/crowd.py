@@ -71,9 +71,7 @@ class Crowd:
 
         Paper: Algorithms 2 and 3, initialisation: X_i(0) = 1 and x_i(0) = 1.
         """
-        first, rounds = (
-            (1.0, 1.0) if self.start is None else (self.start.average * self.start.rounds, self.start.rounds)
-        )
+        first, rounds = (1.0, 1.0) if self.start is None else (self.start.participations, self.start.rounds)
         state, everyone = self.state, len(newcomers) == len(self)
         if isinstance(state.rounds, np.ndarray):
             state.rounds[newcomers] = rounds

@@ -73,8 +73,8 @@ class _Histories:
 
     def __init__(self, rules: Rules, members: Members, left: Any) -> None:
         self._averaging, self._joined, self._left = rules.averaging, members.joined, left
-        start = np.full(len(members), float(rules.prior.rounds))
-        self._state = ClientState(rules.prior.average * start, start)
+        start, rounds = rules.prior.participations, float(rules.prior.rounds)
+        self._state = ClientState(np.full(len(members), start), np.full(len(members), rounds))
 
     def add(self, round: int, codes: Codes) -> None:
         moved = np.zeros(len(self._joined))

@@ -46,7 +46,7 @@ class Devices:
         self._prior = Prior(welcome.prior_average, welcome.prior_rounds)
         self._averaging = Averaging(welcome.remember, welcome.by)
         self._mechanism: Mechanism = mechanism_from_settings(Table(welcome.mechanism, "mechanism"))
-        self._participations = np.full(count, self._prior.average * self._prior.rounds)
+        self._participations = np.full(count, self._prior.participations)
         self._rounds = np.full(count, float(self._prior.rounds))
         self._if_counted = self._participations.copy()
         self._weights = np.ones(count, np.int64)

@@ -67,7 +67,8 @@ def served(app=None, *, loop="asyncio", **listener):
             app.release.set()
 
         one = {"devices": Listener(app, **listener)}
-        await serve_listeners(one, bound=bound, stopping=stopping, stop=state["stop"], closing_seconds=2.0)
+        times = {"closing_seconds": 2.0, "certificate_seconds": 0.02}
+        await serve_listeners(one, bound=bound, stopping=stopping, stop=state["stop"], **times)
 
     def run():
         factory = None

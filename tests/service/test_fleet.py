@@ -17,7 +17,7 @@ from turnout.service.address import Address, Unreachable
 from turnout.service.fleet.connection import allow_connections, read_head, request_head
 from turnout.service.fleet.fleet import Fleet
 from turnout.service.fleet.rehearsal import Rehearsal
-from turnout.service.listening.listeners import tls_context
+from turnout.service.listening.certificate import tls_context
 from turnout.service.protocol import ProtocolProblem
 
 

@@ -13,11 +13,11 @@ import time
 import pytest
 
 from service.served import PATIENCE, Sample, connect, eventually, read_all, read_response, self_signed, served
-from turnout.errors import FileProblem, TurnoutError
+from turnout.errors import TurnoutError
 from turnout.service.listening import listeners
 from turnout.service.listening.asgi import send_json
 from turnout.service.listening.gate import Bounds
-from turnout.service.listening.listeners import Listener, serve_listeners, tls_context
+from turnout.service.listening.listeners import Listener, serve_listeners
 from turnout.service.many_connections import allow_files, run_in_loop
 
 GET = b"GET / HTTP/1.1\r\nHost: here\r\n\r\n"
@@ -117,33 +117,6 @@ def test_where_one_listener_fails_none_is_left_open():
             asyncio.run(serve_listeners(both))
         with pytest.raises(ConnectionError):
             socket.create_connection(("127.0.0.1", port), timeout=PATIENCE)
-
-
-def test_certificates_that_cannot_serve_are_errors_that_say_so(tmp_path):
-    (tmp_path / "other").mkdir()
-    certificate, key = self_signed(tmp_path)
-    _, foreign = self_signed(tmp_path / "other")
-    (tmp_path / "text.pem").write_text("no certificate")
-    for wrong in ((tmp_path / "none.pem", key), (certificate, tmp_path / "none.pem"), (certificate, foreign)):
-        with pytest.raises(FileProblem, match="give a PEM certificate and the key"):
-            tls_context(*wrong)
-    with pytest.raises(FileProblem, match=r"text\.pem"):
-        tls_context(tmp_path / "text.pem", None)
-    joined = tmp_path / "joined.pem"
-    joined.write_bytes(certificate.read_bytes() + key.read_bytes())
-    assert tls_context(joined, None).minimum_version == ssl.TLSVersion.TLSv1_2
-
-
-def test_a_locked_key_is_refused_and_nobody_is_asked_for_a_password(tmp_path):
-    from cryptography.hazmat.primitives import serialization
-
-    certificate, key = self_signed(tmp_path)
-    unlocked = serialization.load_pem_private_key(key.read_bytes(), None)
-    locked = serialization.BestAvailableEncryption(b"secret")
-    form = serialization.PrivateFormat.PKCS8
-    key.write_bytes(unlocked.private_bytes(serialization.Encoding.PEM, form, locked))
-    with pytest.raises(FileProblem, match="locked by a password"):
-        tls_context(certificate, key)
 
 
 @pytest.mark.parametrize("wrong", [{"port": 65_536}, {"port": -1}, {"key": "key.pem"}])

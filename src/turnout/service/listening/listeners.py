@@ -7,16 +7,16 @@ import contextlib
 import functools
 import signal
 import socket
-import ssl
 import threading
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from turnout.errors import FileProblem, MissingExtra, TurnoutError, invalid
+from turnout.errors import MissingExtra, TurnoutError, invalid
 from turnout.service.listening.asgi import Application
 from turnout.service.listening.bounded_http import bounded
+from turnout.service.listening.certificate import Certificate
 from turnout.service.listening.gate import Bounds, Gate
 from turnout.service.logs import Log
 from turnout.service.many_connections import allow_files
@@ -92,6 +92,7 @@ async def serve_listeners(
     stop: asyncio.Event | None = None,
     stopping_seconds: float = 30.0,
     closing_seconds: float = 5.0,
+    certificate_seconds: float = 60.0,
 ) -> None:
     """Serve until SIGTERM, SIGINT or `stop`; then take nobody new, finish, and close.
 
@@ -106,6 +107,7 @@ async def serve_listeners(
         stop: the same as a signal, when set.
         stopping_seconds: the longest that `stopping` may take.
         closing_seconds: the longest that answering and closing may take after that.
+        certificate_seconds: how often certificates are looked at; renewed ones are taken.
 
     Raises:
         TurnoutError: an address cannot be had.
@@ -114,11 +116,14 @@ async def serve_listeners(
     stop = stop or asyncio.Event()
     servers = {name: _Server(listener, closing_seconds) for name, listener in _affordable(listeners).items()}
     tasks: list[asyncio.Task[Any]] = []
+    followers: list[asyncio.Task[None]] = []
     try:
         for server in servers.values():
             await server.listen()
         with _signals(stop):
             tasks = [asyncio.create_task(server.serve()) for server in servers.values()]
+            certificates = [server.certificate for server in servers.values() if server.certificate]
+            followers = [asyncio.create_task(_follow(one, certificate_seconds)) for one in certificates]
             bound({name: server.bound() for name, server in servers.items()})
             await _first_of(asyncio.create_task(stop.wait()), *tasks)
             for server in servers.values():
@@ -128,7 +133,7 @@ async def serve_listeners(
                 server.should_exit = True
             await asyncio.gather(*tasks)
     finally:
-        for task in tasks:
+        for task in [*tasks, *followers]:
             task.cancel()
         for server in servers.values():
             server.take_nobody()
@@ -147,6 +152,12 @@ def _affordable(listeners: Mapping[str, Listener]) -> dict[str, Listener]:
         most = max(1, int(share * listener.bounds.most_connections))
         fewer[name] = replace(listener, bounds=replace(listener.bounds, most_connections=most))
     return fewer
+
+
+async def _follow(certificate: Certificate, seconds: float) -> None:
+    while True:
+        await asyncio.sleep(seconds)
+        certificate.follow()
 
 
 async def _first_of(waiting: asyncio.Task[Any], *tasks: asyncio.Task[Any]) -> None:
@@ -173,7 +184,7 @@ class _Server(uvicorn.Server):
     def __init__(self, listener: Listener, closing_seconds: float) -> None:
         self.listener = listener
         self.protocol = bounded(listener.bounds)
-        self.tls = None if listener.certificate is None else tls_context(listener.certificate, listener.key)
+        self.certificate = None if listener.certificate is None else Certificate(listener.certificate, listener.key)
         self.taken: list[socket.socket] = []
         config = uvicorn.Config(
             listener.app,
@@ -197,13 +208,14 @@ class _Server(uvicorn.Server):
         host, port = self.listener.host, self.listener.port
         loop = asyncio.get_running_loop()
         protocol = functools.partial(self.protocol, config=self.config, server_state=self.server_state, app_state={})
-        patience = self.listener.bounds.head_seconds if self.tls else None
+        tls = self.certificate.context if self.certificate else None
+        patience = self.listener.bounds.head_seconds if tls else None
         try:
             found = await loop.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
             self.taken = bind_all(found)
             for taken in self.taken:
                 server = await loop.create_server(
-                    protocol, sock=taken, ssl=self.tls, backlog=BACKLOG, ssl_handshake_timeout=patience
+                    protocol, sock=taken, ssl=tls, backlog=BACKLOG, ssl_handshake_timeout=patience
                 )
                 self.servers.append(server)
         except OSError as problem:
@@ -225,7 +237,7 @@ class _Server(uvicorn.Server):
         port = self.taken[0].getsockname()[1]
         host = self.listener.host or "127.0.0.1"
         shown = f"[{host}]" if ":" in host else host
-        return Bound(f"http{'s' if self.tls else ''}://{shown}:{port}", port, self.protocol.gate)
+        return Bound(f"http{'s' if self.certificate else ''}://{shown}:{port}", port, self.protocol.gate)
 
     def take_nobody(self) -> None:
         """Close the listening sockets; who is connected stays."""
@@ -263,28 +275,6 @@ def bind_all(found: Sequence[tuple[Any, ...]]) -> list[socket.socket]:
             one.close()
         raise
     return sockets
-
-
-def tls_context(certificate: Path, key: Path | None) -> ssl.SSLContext:
-    """TLS 1.2 or newer with this certificate.
-
-    Raises:
-        FileProblem: a file is missing, of another kind, locked by a password, or not of the other one.
-    """
-
-    def no_password() -> str:
-        raise FileProblem(f"{key or certificate}: the key is locked by a password: give an unlocked one")
-
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    try:
-        context.load_cert_chain(certificate, key, no_password)
-    except OSError as problem:
-        what = f"{certificate}{'' if key is None else f', {key}'}"
-        remedy = "give a PEM certificate and the key that belongs to it"
-        why = problem.strerror or problem
-        raise FileProblem(f"{what}: cannot serve with this certificate ({why}): {remedy}") from problem
-    return context
 
 
 @contextlib.contextmanager

@@ -20,6 +20,7 @@ ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 PAGES = [page for page in sorted(DOCS.glob("*.md")) if "```python" in page.read_text() or "tutorial" in page.name]
 NEED_SERVERS = {"tutorial-fleet.md", "tutorial-flower.md"}  # followed in tests/service and tests/flower
+SHOW_OUTPUT = {"plan.md"}  # beside the tutorials; elsewhere commands stand without what they print
 WRITTEN = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted(DOCS.rglob("*.md"))]
 
 
@@ -28,8 +29,8 @@ def test_every_block_runs_and_prints_what_the_page_shows(page, tmp_path, monkeyp
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", WIDTH)
     monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
-    tutorial = page.name.startswith("tutorial") and page.name not in NEED_SERVERS
-    reader = Page(page, consoles=tutorial)
+    whole = page.name.startswith("tutorial") or page.name in SHOW_OUTPUT
+    reader = Page(page, consoles=whole and page.name not in NEED_SERVERS)
     reader.follow()
     assert reader.ran or page.name in NEED_SERVERS
 
@@ -39,6 +40,8 @@ def test_a_wrong_output_is_noticed(tmp_path):
     for block in (
         "```python\nprint(2)\n```\n```output\n3\n```\n",
         "```console\n$ turnout --version\nturnout 0.0\n```\n",
+        "```console\n$ turnout --version\n…\nturnout 0.0\n```\n",
+        "```console\n$ printf 'one\\ntwo\\nthree\\n'\none\n…\ntwo\n```\n",
     ):
         page.write_text(block)
         with pytest.raises(AssertionError):

@@ -30,3 +30,28 @@ def test_names_are_offered_before_anything_is_loaded():
     code = "import sys, turnout; assert 'plot' in dir(turnout); print('numpy' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
+
+
+def test_what_a_user_looks_for_first_is_at_the_root():
+    package = importlib.import_module("turnout")
+    mechanisms = importlib.import_module("turnout.algorithm.mechanisms").MECHANISMS
+    for kind in mechanisms.values():
+        assert getattr(package, kind.__name__) is kind
+    assert {"Clamp", "Memoized", "certificate", "account_of"} <= set(dir(package))
+    assert package.Wish.__name__ == "Wish"
+
+
+@pytest.mark.parametrize(("wrong", "hint"), [("clamp", "did you mean 'Clamp'?"), ("quux", "dir(turnout) lists")])
+def test_a_wrong_name_gets_the_nearest(wrong, hint):
+    with pytest.raises(AttributeError) as caught:
+        getattr(importlib.import_module("turnout"), wrong)
+    assert hint in str(caught.value)
+
+
+@pytest.mark.parametrize("module", ["turnout.privacy.certificate", "turnout.privacy.account_of", "turnout.plan"])
+def test_a_name_of_the_root_hides_no_module(module):
+    package = importlib.import_module("turnout")
+    _ = package.certificate, package.account_of, package.Wish
+    assert importlib.import_module(module).__name__ == module
+    assert callable(package.certificate)
+    assert callable(package.account_of)

@@ -17,14 +17,26 @@ from typing import TYPE_CHECKING, Any
 from turnout.version import __version__
 
 if TYPE_CHECKING:
-    from turnout.algorithm.client import Averaging, ClientState, Prior, client_step
-    from turnout.algorithm.coins import SeededCoins, SystemCoins
+    from turnout.algorithm.client import Averaging, Prior, client_step
+    from turnout.algorithm.client import ClientState as ClientState
+    from turnout.algorithm.coins import SeededCoins
+    from turnout.algorithm.coins import SystemCoins as SystemCoins
+    from turnout.algorithm.mechanisms.capped_coin import CappedCoin as CappedCoin
+    from turnout.algorithm.mechanisms.clamp import Clamp
     from turnout.algorithm.mechanisms.classical import Classical
+    from turnout.algorithm.mechanisms.learned_memoized import LearnedMemoized as LearnedMemoized
+    from turnout.algorithm.mechanisms.memoized import Memoized
     from turnout.algorithm.mechanisms.paper_coin import PaperCoin
+    from turnout.algorithm.mechanisms.randomized_response import RandomizedResponse as RandomizedResponse
+    from turnout.algorithm.mechanisms.tracking_clamp import TrackingClamp as TrackingClamp
     from turnout.algorithm.self_tuning import SelfTuningController
     from turnout.algorithm.server import IntegralController
+    from turnout.plan.wish import Wish as Wish
+    from turnout.privacy.account_of import account_of
+    from turnout.privacy.certificate import certificate
     from turnout.problem.costs import PolynomialCosts
-    from turnout.problem.optimum import Optimum, optimum
+    from turnout.problem.optimum import Optimum as Optimum
+    from turnout.problem.optimum import optimum
     from turnout.problem.population import Population, paper_population, read_population
     from turnout.problem.problem import Problem
     from turnout.report.picture import plot
@@ -32,27 +44,36 @@ if TYPE_CHECKING:
     from turnout.simulation.schedule import Schedule
     from turnout.simulation.simulate import replicate, simulate
     from turnout.simulation.trajectory import Trajectory
-    from turnout.theory.feasibility import check_feasible
+    from turnout.theory.feasibility import check_feasible as check_feasible
     from turnout.theory.fixed_point import predict
 
 # Loaded on first use, so that `turnout --help` and a small device import only what they need.
 _HOME = {
     "Averaging": "algorithm.client",
+    "CappedCoin": "algorithm.mechanisms.capped_coin",
+    "Clamp": "algorithm.mechanisms.clamp",
     "Classical": "algorithm.mechanisms.classical",
     "ClientState": "algorithm.client",
     "IntegralController": "algorithm.server",
     "Keep": "simulation.keep",
+    "LearnedMemoized": "algorithm.mechanisms.learned_memoized",
+    "Memoized": "algorithm.mechanisms.memoized",
     "Optimum": "problem.optimum",
     "PaperCoin": "algorithm.mechanisms.paper_coin",
     "PolynomialCosts": "problem.costs",
     "Population": "problem.population",
     "Prior": "algorithm.client",
     "Problem": "problem.problem",
+    "RandomizedResponse": "algorithm.mechanisms.randomized_response",
     "Schedule": "simulation.schedule",
     "SeededCoins": "algorithm.coins",
     "SelfTuningController": "algorithm.self_tuning",
     "SystemCoins": "algorithm.coins",
+    "TrackingClamp": "algorithm.mechanisms.tracking_clamp",
     "Trajectory": "simulation.trajectory",
+    "Wish": "plan.wish",
+    "account_of": "privacy.account_of",
+    "certificate": "privacy.certificate",
     "check_feasible": "theory.feasibility",
     "client_step": "algorithm.client",
     "optimum": "problem.optimum",
@@ -64,13 +85,14 @@ _HOME = {
     "simulate": "simulation.simulate",
 }
 
+# Twenty-five are listed, so that a newcomer sees the wood; the others are found by whoever asks for them.
 __all__ = [
     "Averaging",
+    "Clamp",
     "Classical",
-    "ClientState",
     "IntegralController",
     "Keep",
-    "Optimum",
+    "Memoized",
     "PaperCoin",
     "PolynomialCosts",
     "Population",
@@ -79,10 +101,10 @@ __all__ = [
     "Schedule",
     "SeededCoins",
     "SelfTuningController",
-    "SystemCoins",
     "Trajectory",
     "__version__",
-    "check_feasible",
+    "account_of",
+    "certificate",
     "client_step",
     "optimum",
     "paper_population",
@@ -97,7 +119,11 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name in _HOME:
         return getattr(importlib.import_module(f"turnout.{_HOME[name]}"), name)
-    raise AttributeError(f"module 'turnout' has no attribute {name!r}")
+    import difflib
+
+    near = difflib.get_close_matches(name, _HOME, n=1)
+    hint = f"did you mean {near[0]!r}?" if near else "dir(turnout) lists what there is, docs/reference.md the rest"
+    raise AttributeError(f"module 'turnout' has no attribute {name!r}: {hint}")
 
 
 def __dir__() -> list[str]:

@@ -21,6 +21,9 @@ Every message names the thing, what is allowed, what came, and the remedy.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
+from numbers import Real
 from typing import Any
 
 
@@ -79,3 +82,39 @@ def invalid(name: str, allowed: str, got: object, remedy: str) -> ValueError:
         'gain must be above 0, got -1: give a small positive number, such as 0.0075'
     """
     return ValueError(f"{name} must be {allowed}, got {got}: {remedy}")
+
+
+def check_number(name: str, value: Any, allowed: str, fits: Callable[[float], bool], remedy: str) -> None:
+    """Refuse what is not one finite number in its range: a text, a list and True are none.
+
+    Example:
+        >>> check_number("cap", 0.5, "above 0 and below 1", lambda cap: 0 < cap < 1, "try 0.8")
+        >>> check_number("cap", "0.5", "above 0 and below 1", lambda cap: 0 < cap < 1, "try 0.8")
+        Traceback (most recent call last):
+        ...
+        ValueError: cap must be one number above 0 and below 1, got '0.5': try 0.8
+    """
+    if not isinstance(value, Real) or isinstance(value, bool):
+        raise invalid(name, f"one number {allowed}", _said(value), remedy)
+    if not (math.isfinite(value) and fits(float(value))):
+        raise invalid(name, allowed, value, remedy)
+
+
+def check_kind(name: str, value: object, kind: type | tuple[type, ...], allowed: str, remedy: str) -> None:
+    """Refuse an object of another kind than the one asked for.
+
+    Example:
+        >>> check_kind("keep", {"every": 5}, int, "a turnout.Keep", "write keep=Keep(every=5)")
+        Traceback (most recent call last):
+        ...
+        ValueError: keep must be a turnout.Keep, got dict: write keep=Keep(every=5)
+    """
+    if isinstance(value, type) or not isinstance(value, kind):  # a class has all methods of its objects
+        raise invalid(name, allowed, _said(value), remedy)
+
+
+def _said(value: object) -> str:
+    """What came: a text, a number or None as it is written, of anything else what it is."""
+    if isinstance(value, type):
+        return f"the class {value.__name__}"
+    return repr(value) if isinstance(value, (str, int, float, type(None))) else type(value).__name__

@@ -260,6 +260,7 @@ def test_a_release_is_made_once_for_all_runs_and_rounds_cost_nothing_more(tmp_pa
         other = PolynomialCosts([[4.0]], powers=(2,))
         with pytest.raises(ValueError, match="costs must be the one that was released before"):
             make(tmp_path, ledger, Releasing(), run="c", costs=other, epsilon_per_report=6.0)
+        (tmp_path / "rounds.jsonl").unlink()
     with open_ledger(tmp_path, reports=0) as ledger, pytest.raises(BudgetSpent):
         make(tmp_path, ledger, Releasing(), run="d", costs=other, weight=2)
 

@@ -55,6 +55,22 @@ def assert_sound(folder, tossed, reported):
     assert len(set(reported)) == len(dict(reported))  # one bit a round
 
 
+def test_a_ledger_that_lacks_what_is_on_file_is_refused_or_charged_for_it(tmp_path):
+    with open_ledger(tmp_path) as ledger, make(tmp_path, ledger) as client:
+        bits = [client.decide(round, 1.0) for round in range(5)]
+    for name in ("ledger.jsonl", "ledger.jsonl.witness"):
+        (tmp_path / name).unlink()
+    with open_ledger(tmp_path) as ledger, pytest.raises(LedgerRolledBack, match=r"in 'run' \(5\)"):
+        make(tmp_path, ledger)
+    with open_ledger(tmp_path, spend_missing=True) as ledger, make(tmp_path, ledger) as client:
+        assert ledger.spent == 5
+        assert [client.decide(round, 1.0) for round in range(5)] == bits
+        client.decide(5, 1.0)
+        assert ledger.spent == 6
+    with open_ledger(tmp_path) as ledger, make(tmp_path, ledger):
+        assert ledger.spent == 6
+
+
 @pytest.mark.parametrize("power", [False, True], ids=["killed", "power lost"])
 def test_a_crash_at_every_single_durable_step(tmp_path, power, monkeypatch):
     monkeypatch.setattr(store, "LINES", 6)

@@ -16,7 +16,7 @@ from conformance.places import RUN, START, Places, after, close, closed, codes, 
 from service import closing
 from turnout.service.rounds import MISSING, NO, REFUSED, YES, ClosedRound, Position
 from turnout.service.stores import schema, sql_store, store
-from turnout.service.stores.backup import restore
+from turnout.service.stores.backup import Restored, restore
 from turnout.service.stores.locations import open_store
 from turnout.service.stores.store import (
     MODES,
@@ -293,13 +293,18 @@ def test_a_copy_brings_the_run_back_anywhere(places, tmp_path, target):
     other = Places(target, tmp_path / "other")
     other.folder.mkdir()
     location = other.new()
-    assert restore(copy, location) == RUN
+    last = before[-1][-1].at
+    assert restore(copy, location, "me") == Restored(RUN, last, 3, Control(600.0, "running", 2), 0)
     assert copy.read_bytes() == content
     back = places.open(location)
-    *rest, log = everything(back)
-    assert (*rest, log[:-1]) == before
-    assert (log[-1].who, log[-1].what, log[-1].detail) == ("command line", "restored", "as of round 3")
-    assert back.enrol([wish(1, 1, 1)], 0.0) == [Device(1, hashed(2001), 3, 3, None, 3)]
+    run, position, control, *rest, log = everything(back)
+    assert (run, position, Control(600.0, "running", 2), *rest, log[:-2]) == before
+    assert control == Control(600.0, "paused", 3)
+    assert [(line.who, line.what, line.detail) for line in back.changes(len(log) - 2)] == [
+        ("me", "restored", "as of round 3"),
+        ("me", "mode", "running -> paused"),
+    ]
+    assert back.enrol([wish(1, 1, 1)], 0.0) == [Device(1, hashed(2001), 3, 3, None, 4)]
     close(back)
     with pytest.raises(StoreProblem, match="a run is kept here already"):
         restore(copy, location)

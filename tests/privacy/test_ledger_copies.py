@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+from contextlib import suppress
 
 import pytest
 
@@ -198,14 +199,73 @@ def test_what_is_missing_is_one_line_numbered_after_all_that_the_witness_saw(tmp
         again(tmp_path)
 
 
-@pytest.mark.parametrize("entries", [0, 1])
-def test_a_ledger_without_its_first_entry_knows_neither_datum_nor_limit(tmp_path, entries):
+@pytest.mark.parametrize("entries", [0, 1, 5])
+def test_a_ledger_that_is_lost_whole_is_refused_or_begins_with_what_its_witness_saw(tmp_path, entries):
     with begin(tmp_path) as ledger:
         spend(ledger, range(entries))
-    (tmp_path / "cost.jsonl").write_bytes(b"")
-    for options in ({}, {"limit": Limit(99, 9.0), "consent": True}):
-        with pytest.raises(LedgerRolledBack, match="has lost its first entry: restore its newest copy"):
-            again(tmp_path, spend_missing=True, **options)
+    (tmp_path / "cost.jsonl").unlink()
+    with pytest.raises(LedgerRolledBack, match=r"empty or was deleted.*--count-missing-as-spent"):
+        begin(tmp_path)
+    with pytest.raises(FileProblem, match="give limit"):  # it held the limit, too
+        again(tmp_path, spend_missing=True)
+    for spend_missing in (True, False):  # agreed to once
+        with begin(tmp_path, 99, 9.0, spend_missing=spend_missing) as ledger:
+            assert ledger.spent == entries + 1  # each entry counts, also the first: too much, not too little
+            assert ledger.limit == Limit(99, 9.0)
+    with again(tmp_path) as ledger:
+        spend(ledger, [entries])
+        assert ledger.spent == entries + 2
+
+
+def test_a_crash_while_a_lost_ledger_is_begun_again_neither_loses_nor_doubles_it(tmp_path):
+    for step in range(1, 8):
+        folder = tmp_path / str(step)
+        folder.mkdir()
+        with begin(folder) as ledger:
+            spend(ledger, range(3))
+        (folder / "cost.jsonl").unlink()
+        with suppress(Crash):
+            begin(folder, spend_missing=True, disk=CrashingDisk(step)).close()
+        with begin(folder, spend_missing=True) as ledger:
+            assert ledger.spent == 4
+
+
+class TestAccountFor:
+    """What a client has tossed for is compared with what is counted."""
+
+    def test_what_is_reserved_is_accounted_for(self, tmp_path):
+        with begin(tmp_path) as ledger:
+            spend(ledger, range(6))
+            ledger.account_for("run", range(6))
+            ledger.account_for("run", range(3, 6), older=3)
+            with pytest.raises(LedgerRolledBack, match=r"lacks reports .* in 'run' \(1\)"):
+                ledger.account_for("run", range(3, 6), older=4)
+            with pytest.raises(LedgerRolledBack, match=r"in 'run' \(2\)"):
+                ledger.account_for("run", [5, 6, 7])
+            with pytest.raises(LedgerRolledBack, match=r"cost\.jsonl: .* in 'other' \(1\).* --count-missing-as-spent"):
+                ledger.account_for("other", [0])
+
+    def test_with_consent_it_is_counted_once_for_each_run(self, tmp_path):
+        with begin(tmp_path, spend_missing=True) as ledger:
+            ledger.account_for("a", range(3), older=1)
+            ledger.account_for("b", range(2))
+            assert ledger.spent == 6
+        with again(tmp_path) as ledger:
+            ledger.account_for("a", range(3), older=1)
+            ledger.account_for("b", range(2))
+            assert ledger.spent == 6
+
+    def test_what_the_witness_knew_is_not_counted_twice(self, tmp_path):
+        behind(tmp_path)
+        with again(tmp_path, spend_missing=True) as ledger:
+            ledger.account_for("run", range(6))
+            assert ledger.spent == 6
+
+    def test_a_release_covers_all_that_repeats_it(self, tmp_path):
+        with begin(tmp_path) as ledger:
+            ledger.reserve("release:0", 0, 0.5)
+            ledger.account_for("run", range(9))
+            assert ledger.spent == 1
 
 
 def test_a_torn_first_line_without_a_witness_is_refused(tmp_path):

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from turnout.algorithm.arithmetic import inside
+from turnout.errors import check_kind
 from turnout.problem.costs import Array, Clients, Costs
 
 
@@ -102,3 +103,16 @@ class Mechanism:
 
     def _fields(self) -> tuple[dataclasses.Field[Any], ...]:
         return dataclasses.fields(self)  # type: ignore[arg-type]
+
+
+def check_mechanism(mechanism: object) -> None:
+    """Refuse what is no mechanism, at the entrances: a name, a class, or arguments in another order.
+
+    Example:
+        >>> check_mechanism("clamp")
+        Traceback (most recent call last):
+        ...
+        ValueError: mechanism must be a turnout Mechanism, got 'clamp': give one such as Classical() or Clamp(1.0)
+    """
+    remedy = "give one such as Classical() or Clamp(1.0)"
+    check_kind("mechanism", mechanism, Mechanism, "a turnout Mechanism", remedy)

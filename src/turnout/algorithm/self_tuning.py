@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from turnout.errors import invalid
+from turnout.errors import check_number
 
 LARGEST_STEP = math.log(10.0)
 """Of the logarithm of the signal: at most ten times more or less in a round. Six rounds bridge a
@@ -75,8 +75,10 @@ class SelfTuningController:
     initial: float = 1.0
 
     def __post_init__(self) -> None:
-        if not (self.initial / REACH > 0.0 and math.isfinite(self.initial * REACH)):
-            raise invalid("initial", "above 0 and finite", self.initial, "give any first signal, such as 1")
+        def fits(initial: float) -> bool:
+            return initial / REACH > 0.0 and math.isfinite(initial * REACH)
+
+        check_number("initial", self.initial, "above 0 and finite", fits, "give any first signal, such as 1")
 
     @property
     def lag(self) -> int:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
 from turnout.algorithm.arithmetic import at_least
-from turnout.errors import invalid
+from turnout.errors import check_kind, check_number, invalid
 
 
 class ControllerState(Protocol):
@@ -20,6 +20,7 @@ class ControllerState(Protocol):
         ...
 
 
+@runtime_checkable
 class Controller(Protocol):
     """How the server sets the signal. It sees the total of each round and nothing else.
 
@@ -44,6 +45,19 @@ class Controller(Protocol):
     def settings(self) -> dict[str, Any]:
         """Everything that makes this controller again, as `controller_from_settings` takes it."""
         ...
+
+
+def check_controller(controller: object) -> None:
+    """Refuse what is no controller, at the entrances.
+
+    Example:
+        >>> check_controller(0.0075)
+        Traceback (most recent call last):
+        ...
+        ValueError: controller must be a turnout Controller, got 0.0075: give one such as SelfTuningController()
+    """
+    remedy = "give one such as SelfTuningController()"
+    check_kind("controller", controller, Controller, "a turnout Controller", remedy)
 
 
 def integral_signal(signal: Any, gain: Any, participants: Any, capacity: Any) -> Any:
@@ -81,12 +95,12 @@ class IntegralController:
     lag: int = 1
 
     def __post_init__(self) -> None:
-        if not (np.isfinite(self.gain) and self.gain > 0.0):
-            raise invalid("gain", "above 0 and finite", self.gain, "try 0.0075 for 1200 clients, less for more")
-        if not (np.isfinite(self.initial) and self.initial >= 0.0):
-            raise invalid("initial", "0 or more and finite", self.initial, "give the first signal, such as 0.35")
-        if self.lag not in (0, 1):
-            raise invalid("lag", "0 or 1", self.lag, "use 1 for the paper's algorithm")
+        remedy = "try 0.0075 for 1200 clients, less for more"
+        check_number("gain", self.gain, "above 0 and finite", lambda gain: gain > 0.0, remedy)
+        remedy = "give the first signal, such as 0.35"
+        check_number("initial", self.initial, "0 or more and finite", lambda initial: initial >= 0.0, remedy)
+        if not isinstance(self.lag, (int, np.integer)) or self.lag not in (0, 1):
+            raise invalid("lag", "0 or 1", repr(self.lag), "use 1 for the paper's algorithm")
 
     def start(self) -> IntegralState:
         """Theta(0)."""

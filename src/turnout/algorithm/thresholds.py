@@ -13,7 +13,7 @@ from __future__ import annotations
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal, localcontext
 from functools import lru_cache
 
-from turnout.errors import invalid
+from turnout.errors import check_number, invalid
 
 WORDS = 2**53
 """How many different words the real coin has."""
@@ -23,13 +23,19 @@ _DOWN = Context(prec=60, rounding=ROUND_FLOOR)  # of our own: the caller's may b
 
 def check_epsilon(epsilon: float, name: str = "epsilon") -> None:
     """Refuse a per-report epsilon that is not a positive number of a usable size."""
-    if not 0.0 < epsilon <= 30.0:
-        raise invalid(name, "above 0 and at most 30", epsilon, "values from 0.1 to 8 are usual")
+    allowed, remedy = "above 0 and at most 30", "values from 0.1 to 8 are usual"
+    check_number(name, epsilon, allowed, lambda given: 0.0 < given <= 30.0, remedy)
+
+
+def check_center(center: float) -> None:
+    """Refuse a box's centre that is no probability inside (0, 1)."""
+    allowed, remedy = "above 0 and below 1", "try capacity / clients"
+    check_number("center", center, allowed, lambda given: 0.0 < given < 1.0, remedy)
 
 
 def growth(epsilon: float, less: Decimal = Decimal()) -> Decimal:
     """e^epsilon, less a share of it, rounded down: a bound that holds for it holds for the true number."""
-    below = _DOWN.next_minus(_DOWN.exp(Decimal(epsilon)))  # the exponential is rounded to the nearest
+    below = _DOWN.next_minus(_DOWN.exp(Decimal(float(epsilon))))  # the exponential is rounded to the nearest
     return _DOWN.multiply(below, _DOWN.subtract(1, less))
 
 
@@ -64,11 +70,11 @@ def widest_box(epsilon: float, center: float = 0.5) -> tuple[float, float]:
         (0.2689, 0.7311, 1.0)
     """
     check_epsilon(epsilon)
-    if not 0.0 < center < 1.0:
-        raise invalid("center", "above 0 and below 1", center, "try capacity / clients")
+    check_center(center)
     factor = growth(epsilon)
     with localcontext(_DOWN):
-        odds = Decimal(center) / (1 - Decimal(center))
+        around = Decimal(float(center))
+        odds = around / (1 - around)
         middle = min(odds, 1 / odds) * (factor - 1)
         reach = (middle + (middle * middle + 4 * factor).sqrt()) / 2
         low = int((WORDS * odds / (odds + reach)).to_integral_value(ROUND_CEILING))

@@ -11,7 +11,7 @@ returned, to be reported.
 
 So a bit that was reported is stored and reserved, a round has at most one bit, and the coins tossed are at
 most the reservations. A store that was restored from an older copy shows as several reservations
-without a bit, and is refused.
+without a bit, a ledger that was lost as bits without a reservation: both are refused.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from turnout.algorithm.mechanism import Mechanism
 from turnout.client.store import Decision, RoundLost, RoundPassed, RoundStore, Stop
 from turnout.errors import TurnoutError, invalid
 from turnout.privacy.journal import Disk
-from turnout.privacy.ledger import BudgetSpent, Ledger
+from turnout.privacy.ledger import RELEASE, BudgetSpent, Ledger
 from turnout.problem.costs import Array, Costs
 
 DATUM = "the cost of taking part"
@@ -93,6 +93,7 @@ class DurableClient:
 
     Raises:
         StoreRolledBack: the store is older than the ledger.
+        LedgerRolledBack: the ledger is older than the store, and was opened without `spend_missing`.
         InUse: another process has this folder.
         BudgetSpent: a mechanism that releases at joining has no budget for it.
 
@@ -137,7 +138,6 @@ class DurableClient:
         self._check(follow_at)
         self._follow_at = prior.average if follow_at is None and self._averaging.by == "probability" else follow_at
         self._mutex = threading.RLock()
-        self._memory = self._release()
         start = ClientState(np.array([prior.participations]), float(prior.rounds))
         settings = {
             "run": run,
@@ -148,6 +148,7 @@ class DurableClient:
         self._store = RoundStore(Path(folder, "rounds.jsonl"), settings, start, self._averaging, joined, disk)
         try:
             self._settle()
+            self._memory = self._release()  # not before the ledger is known to have all that was released
         except BaseException:
             self.close()
             raise
@@ -259,7 +260,7 @@ class DurableClient:
         if not self._mechanism.releases_once:
             return None
         settings = json.dumps(self._mechanism.settings(), sort_keys=True, default=str)
-        name = f"release:{hashlib.sha256(f'{settings} {self._weight}'.encode()).hexdigest()[:16]}"
+        name = f"{RELEASE}{hashlib.sha256(f'{settings} {self._weight}'.encode()).hexdigest()[:16]}"
         slopes = np.asarray(self._costs.slope(np.array([0.5]))).tobytes() + self._costs.slope(np.array([1.0])).tobytes()
         cost = hashlib.sha256(slopes).hexdigest()
         draw = float(self._coins.uniform([self._client_id], 0, ENROLMENT)[0])
@@ -271,7 +272,8 @@ class DurableClient:
         return self._mechanism.enrol(self._costs, np.array([kept["draw"]]), self._weight)
 
     def _settle(self) -> None:
-        """After a crash one round can have a reservation without a bit: it is lost."""
+        """After a crash one round can have a reservation without a bit: it is lost. None can have the reverse."""
+        self._ledger.account_for(self._run, self._store.tossed(), self._store.folded)
         pending = self._pending()
         if len(pending) > 1:
             raise StoreRolledBack(

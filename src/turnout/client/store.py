@@ -128,6 +128,7 @@ class RoundStore:
     Attributes:
         last: the last round on file, or the one before `joined`; None before any.
         stop: what was frozen when the budget was spent, or None.
+        folded: how many tosses were for rounds that are not on file any more.
     """
 
     def __init__(
@@ -144,13 +145,14 @@ class RoundStore:
         self._base_last = self.last = None if joined is None else joined - 1
         self._decisions: dict[int, Decision] = {}
         self.stop: Stop | None = None
+        self.folded = 0
         self._journal = Journal(path, "client's store", disk)
         try:
             self._journal.mend()
             if self._journal.entries:
                 self._replay()
             else:
-                self._journal.append(self._header())
+                self._journal.append(self._header(self._base, self._base_last))
             self._lines = max(1, len(self._journal.entries))
             self._journal.entries.clear()
             self._fold()
@@ -179,6 +181,10 @@ class RoundStore:
     def lost(self) -> int:
         """How many of the rounds on file are lost."""
         return sum(decision.kind == "lost" for decision in self._decisions.values())
+
+    def tossed(self) -> list[int]:
+        """The rounds on file that a coin was tossed for."""
+        return [decision.round for decision in self._decisions.values() if decision.kind == "tossed"]
 
     def add(self, decision: Decision) -> None:
         """Put a decision on file; on return it is durable, and may be reported."""
@@ -225,19 +231,20 @@ class RoundStore:
         recent = dict(list(self._decisions.items())[-KEPT:])
         older = [decision for round, decision in self._decisions.items() if round not in recent]
         base, base_last = self._folded(self._base, self._base_last, older)
+        folded = self.folded + sum(decision.kind == "tossed" for decision in older)
         tail = [] if self.stop is None else [{"entry": "stopped"} | vars(self.stop)]
-        bodies = [self._header(base, base_last), *(decision.body() for decision in recent.values()), *tail]
+        bodies = [self._header(base, base_last, folded), *(decision.body() for decision in recent.values()), *tail]
         self._journal.rewrite(bodies)
         self._base, self._base_last, self._decisions, self._lines = base, base_last, recent, len(bodies)
+        self.folded = folded
 
     def _append(self, body: Mapping[str, Any]) -> None:
         self._journal.append(body)
         self._lines += 1
 
-    def _header(self, base: ClientState | None = None, last: int | None = None) -> dict[str, Any]:
-        base, last = (self._base, self._base_last) if base is None else (base, last)
+    def _header(self, base: ClientState, last: int | None, folded: int = 0) -> dict[str, Any]:
         history = {"participations": float(base.participations[0]), "rounds": float(np.max(base.rounds))}
-        return {"entry": "client"} | self._settings | {"history": history, "last": last}
+        return {"entry": "client"} | self._settings | {"history": history, "last": last, "folded": folded}
 
     def _take(self, decision: Decision) -> None:
         self._decisions[decision.round] = decision
@@ -252,7 +259,7 @@ class RoundStore:
                 raise invalid(name, f"{header.get(name)!r}, as {self._journal.path} began", repr(value), remedy)
         history = header["history"]
         self._base = ClientState(np.array([history["participations"]]), history["rounds"], self._base.memory)
-        self._base_last = header["last"]
+        self._base_last, self.folded = header["last"], header.get("folded", 0)
         for entry in entries:
             if entry["entry"] == "decided":
                 values = {name: entry[name] for name in Decision.__dataclass_fields__}

@@ -20,7 +20,7 @@ def account_of(mechanism: Mechanism, rounds: int, delta: float, honest: int | No
     Args:
         mechanism: any mechanism; where boxes differ by client, the worst counts.
         rounds: how many reports of one client.
-        delta: the chance left over; a release made once needs none.
+        delta: the slack (see `Account`); a release made once needs none.
         honest: None against one that sees every report; else against one that sees only the sum, with so many honest
             others (averages then move by the probability).
 

@@ -36,7 +36,8 @@ class Account:
 
     Attributes:
         epsilon: the total, an upper bound, rounded upwards.
-        delta: the chance left over, for which the total does not speak.
+        delta: a slack in probability: P(A) <= e^epsilon P'(A) + delta for every event A that is seen, with P under
+            one cost and P' under another. Not the chance that the odds shift further, which may be some times as large.
         rounds: how many reports it covers.
         against: who looks on.
         how: the method.
@@ -175,7 +176,7 @@ def total_epsilon(low: float, high: float, rounds: int, delta: float) -> Account
         low: the least probability of a "yes", the same in every round.
         high: the greatest.
         rounds: how many reports, planned ahead.
-        delta: the chance left over; 0 asks for the pure total.
+        delta: the slack (see `Account`); 0 asks for the pure total.
 
     Raises:
         ValueError: a box that is none, no round, or a delta outside [0, 1).
@@ -296,7 +297,7 @@ def check_delta(delta: float) -> None:
         >>> check_delta(1e-6)
     """
     if not 0.0 <= delta < 1.0:
-        raise invalid("delta", "at least 0 and below 1", delta, "give a small chance, such as 1e-6")
+        raise invalid("delta", "at least 0 and below 1", delta, "give a small probability, such as 1e-6")
 
 
 def _how(low: float, high: float) -> str:

@@ -25,7 +25,7 @@ class Claim:
 
     Attributes:
         epsilon: the bound.
-        delta: the chance left over; 0 for a pure bound.
+        delta: the slack (see `Account`); 0 for a pure bound.
         rounds: how many the observer sees.
         of: "total" (all that is seen), or a kind of answer, given all before it: "report" (each report), "retry" (to
             a round that was answered before) or "after" (in the rounds after the last report).

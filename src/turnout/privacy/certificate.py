@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from turnout.algorithm.client import Averaging
-from turnout.algorithm.mechanism import Mechanism, Public
+from turnout.algorithm.mechanism import Mechanism, Public, check_mechanism
 from turnout.algorithm.mechanisms.clamp import Clamp
 from turnout.algorithm.mechanisms.classical import Classical
 from turnout.algorithm.mechanisms.memoized import OneRelease
@@ -44,11 +45,16 @@ class Certificate:
     against: str
     why: str
 
+    @property
+    def is_bounded(self) -> bool:
+        """Whether anything is promised at all."""
+        return math.isfinite(self.epsilon)
+
     def __repr__(self) -> str:
         return f"Certificate({self})"
 
     def __str__(self) -> str:
-        if math.isinf(self.epsilon):
+        if not self.is_bounded:
             return f"no bound per {self.per}: {self.why}"
         return f"pure epsilon {self.epsilon:.6g} per {self.per}, against {self.against} ({self.why})"
 
@@ -68,6 +74,7 @@ def certificate(mechanism: Mechanism, averaging: Averaging | None = None) -> Cer
         >>> print(certificate(Clamp(epsilon=1.0)))
         pure epsilon 1 per report, against anyone who sees every report and picks the signals (the box [0.2689, 0.7311])
     """
+    check_mechanism(mechanism)
     check_public_average(mechanism, averaging or Averaging())
     if isinstance(mechanism, OneRelease):
         return Certificate(
@@ -94,6 +101,27 @@ def certificate(mechanism: Mechanism, averaging: Averaging | None = None) -> Cer
         raise invalid(name, allowed, mechanism.needs_public_average, "set it to True") from error
     widest = f"the box [{float(np.min(low)):.4g}, {float(np.max(high)):.4g}]"
     return Certificate(box_epsilon(low, high), "report", _EVERYONE, widest)
+
+
+def worst_of(promises: Sequence[Certificate], parts: str) -> Certificate:
+    """What holds for every report of a run whose parts were made under different promises.
+
+    A release for a lifetime counts as if the first report after it had made it: then no report gives away more
+    than the largest epsilon, and all reports together no more than that bound says.
+
+    Args:
+        promises: one a part, one or more.
+        parts: what they were, in words.
+
+    Example:
+        >>> from turnout.algorithm.mechanisms.clamp import Clamp
+        >>> print(worst_of([certificate(Clamp(1.0)), certificate(Classical())], "clamp, then classical"))
+        no bound per report: the probability is the intent itself (clamp, then classical)
+    """
+    worst = max(promises, key=lambda promise: promise.epsilon)
+    why = f"the worst of {parts}" if worst.is_bounded else f"{worst.why} ({parts})"
+    narrow = any(promise.against == _OBSERVER for promise in promises)
+    return Certificate(worst.epsilon, "report", _OBSERVER if narrow else _EVERYONE, why)
 
 
 def box_epsilon(low: object, high: object) -> float:

@@ -58,7 +58,7 @@ class RenyiFilter:
 
     Args:
         epsilon: the total never to be passed.
-        delta: the chance left over; split evenly over the finite orders.
+        delta: the slack (see `Account`); split evenly over the finite orders.
         orders: Rényi orders above 1, fixed ahead; by default the one at which many small reports last longest. The
             sum of pure epsilons is always watched too, and costs no delta.
 

@@ -16,15 +16,16 @@ the witness are on the disk.
 - Crash after (2): the line counts, whether or not a coin was tossed.
 
 A restored older ledger ends before its witness, or does not contain the witness's hash: refused.
-The witness is worth most on other storage, which a backup of the ledger does not bring back too; who
-restores or deletes both files at once is not noticed by anything on this machine.
+The witness is worth most on other storage, which a backup of the ledger does not bring back too. Where
+both files are restored or deleted at once, a client that still has its rounds on file notices (`account_for`).
 """
 
 from __future__ import annotations
 
-import json
 import math
 import threading
+from collections import Counter
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -32,6 +33,15 @@ from typing import Any, NoReturn
 
 from turnout.errors import FileProblem, TurnoutError, invalid
 from turnout.privacy.journal import Disk, Head, Journal
+from turnout.privacy.witness import Witness
+
+RELEASE = "release:"
+"""So begins the name that a release is reserved under: made once, it covers every report that repeats it."""
+
+_REMEDY = (
+    "Restore the newest copy. If there is none, spend_missing=True (turnout join --count-missing-as-spent) goes on and "
+    "counts all that is missing as spent; limits that you had set are to be given again"
+)
 
 
 class BudgetSpent(TurnoutError):
@@ -115,12 +125,12 @@ class Ledger:
         (False, 1, 1)
     """
 
-    def __init__(self, journal: Journal, witness: Path, disk: Disk) -> None:
+    def __init__(self, journal: Journal, witness: Witness, spends_missing: bool) -> None:
         self.datum, self.spent = "", 0
         self.limit: Limit  # what the file says: `open` reads or begins it
-        self._journal, self._witness, self._disk = journal, witness, disk
-        self._witnessed = Head()
+        self._journal, self._witness, self._spends_missing = journal, witness, spends_missing
         self._reservations: dict[str, dict[int, Reservation]] = {}
+        self._missing: Counter[str] = Counter()  # counted as spent without a reservation; "" if the run is not known
         self._mutex = threading.RLock()
 
     def __repr__(self) -> str:
@@ -147,8 +157,8 @@ class Ledger:
             limit: needed to begin. Later: a lower one takes effect at once, a higher one needs consent.
             consent: the person behind the client agrees to a higher limit; this is recorded.
             witness: the second small file, best on other storage; `<path>.witness` by default.
-            spend_missing: accept a ledger behind its witness, every missing entry counted as spent.
-                The rounds it has forgotten could be tossed again: join under a new run name.
+            spend_missing: accept a ledger behind its witness, or behind a client's file, and count what is missing
+                as spent. Rounds that the client has forgotten, too, could be tossed again: join under a new run name.
             disk: the durable steps; for tests.
 
         Raises:
@@ -162,8 +172,8 @@ class Ledger:
             raise FileProblem(f"{path}: no such ledger: give limit=Limit(...) to begin one")
         journal = Journal(path, "ledger", disk)
         try:
-            ledger = cls(journal, Path(witness or f"{path}.witness"), disk)
-            ledger._load(datum, limit, spend_missing)
+            ledger = cls(journal, Witness(Path(witness or f"{path}.witness"), path, disk), spend_missing)
+            ledger._load(datum, limit)
             if limit is not None and limit != ledger.limit:
                 ledger.change_limit(limit, consent=consent)
         except BaseException:
@@ -189,6 +199,36 @@ class Ledger:
     def reserved(self, run: str, after: int = -1) -> list[int]:
         """The rounds of a run that are reserved, later than `after`, ascending."""
         return sorted(round for round in self._reservations.get(run, ()) if round > after)
+
+    def missing(self, run: str) -> int:
+        """Reports that are counted without a reservation, and are or may be of this run."""
+        return self._missing[run] + self._missing[""]
+
+    def account_for(self, run: str, rounds: Collection[int], older: int = 0) -> None:
+        """Compare with what a client has on file: all that it has tossed for must be counted here.
+
+        Args:
+            run: the client's.
+            rounds: those it has tossed for; with a release in the ledger they may have no reservation.
+            older: how many it tossed for before these.
+
+        Raises:
+            LedgerRolledBack: some are not counted; with `spend_missing` they are from now on.
+        """
+        reserved = self._reservations.get(run, {})
+        before = sum(round < min(rounds, default=0) for round in reserved)
+        missing = len(set(rounds) - reserved.keys()) + max(0, older - before) - self.missing(run)
+        if missing <= 0 or any(name.startswith(RELEASE) for name in self._reservations):
+            return
+        if not self._spends_missing:
+            raise LedgerRolledBack(
+                f"{self._journal.path}: this ledger lacks reports that the client has made in {run!r} ({missing}): it "
+                f"and its witness were deleted, or older copies restored. {_REMEDY}"
+            )
+        with self._mutex:
+            self._move_witness()
+            self._spend_missing(missing, run)
+            self._move_witness()
 
     def reserve(self, run: str, round: int, epsilon_per_report: float, *, keep: str = "") -> Reservation:
         """Count one report, durably. Toss only after this has returned, and only if it is `new`.
@@ -236,7 +276,7 @@ class Ledger:
         """
         raised = limit.exceeds(self.limit)
         if raised and not consent:
-            remedy = "pass consent=True only if the person whose datum it is agrees"
+            remedy = "pass consent=True (turnout join --raise-limit) only if the person whose datum it is agrees"
             raise invalid("limit", f"at most {self.limit} (the client's own)", limit, remedy)
         with self._mutex:
             self._move_witness()
@@ -260,27 +300,26 @@ class Ledger:
     def _append(self, entry: str, body: dict[str, Any], number: int | None = None) -> None:
         self._journal.append({"entry": entry, "time": datetime.now(UTC).isoformat(timespec="seconds")} | body, number)
 
-    def _load(self, datum: str, limit: Limit | None, spend_missing: bool) -> None:
+    def _load(self, datum: str, limit: Limit | None) -> None:
         """Read the ledger, compare it with its witness, and begin it if there is none."""
-        journal, seen = self._journal, self._read_witness()
+        journal, seen = self._journal, self._witness.read()
         if seen is None and (journal.entries or journal.torn):
             self._refuse_missing_witness()
-        self._witnessed = seen or Head()
-        if self._witnessed.number > journal.head.number and not spend_missing:
+        self._witness.seen = seen or Head()
+        missing = self._witness.seen.number - journal.head.number
+        if missing > 0 and not self._spends_missing:
+            ends = f"ends at entry {journal.head.number}" if journal.entries else "is empty or was deleted"
             raise LedgerRolledBack(
-                f"{journal.path}: this ledger ends at entry {journal.head.number}, its witness {self._witness} has "
-                f"seen entry {self._witnessed.number}: an older copy was restored, or its end is lost. Restore the "
-                "newest copy; if there is none, open it with spend_missing=True: all that is missing counts as spent"
+                f"{journal.path}: this ledger {ends}, its witness {self._witness.path} has seen entry "
+                f"{self._witness.seen.number}: an older copy was restored, or its end is lost. {_REMEDY}"
             )
         journal.mend()
-        if not journal.entries and self._witnessed.number < 0:
-            self._begin(datum, limit)
-        elif not journal.entries:
-            raise LedgerRolledBack(f"{journal.path}: this ledger has lost its first entry: restore its newest copy")
-        else:
+        if journal.entries:
             self._replay(datum)
-        if self._witnessed.number > journal.head.number:
-            self._spend_missing()
+        else:
+            self._begin(datum, limit)
+        if missing > 0:
+            self._spend_missing(missing, "", number=self._witness.seen.number + 1)
         self._move_witness()
 
     def _begin(self, datum: str, limit: Limit | None) -> None:
@@ -289,9 +328,10 @@ class Ledger:
             raise invalid("datum", "a name", repr(datum), "give the private datum a name of your own")
         if limit is None:
             raise FileProblem(f"{self._journal.path}: this ledger is empty: give limit=Limit(...) to begin it")
-        self._write_witness(Head())
-        self._append("opened", {"datum": datum, "limit": _limit_body(limit), "witness": str(self._witness)})
         self.datum, self.limit = datum, limit
+        if self._witness.seen.number < 0:  # otherwise it begins with the line that counts what is missing
+            self._witness.write(Head())
+            self._append("opened", {"datum": datum, "limit": _limit_body(limit), "witness": str(self._witness.path)})
 
     def _replay(self, datum: str) -> None:
         known = {-1: ""}
@@ -306,63 +346,44 @@ class Ledger:
             elif entry["entry"] == "missing":
                 known[entry["witness"][0]] = entry["witness"][1]
                 self.spent += entry["reports"]
-            else:
+                self._missing[entry.get("run", "")] += entry["reports"]
+            if "limit" in entry:
                 self.datum = entry.get("datum", self.datum)
                 self.limit = Limit(entry["limit"]["reports"], float(entry["limit"]["epsilon_per_report"]))
         self._journal.entries.clear()
         if datum != self.datum:
             remedy = "one ledger is for one datum: open the right one, or begin another"
             raise invalid("datum", f"{self.datum!r}, as the ledger {self._journal.path} began", repr(datum), remedy)
-        number, digest = self._witnessed
+        number, digest = self._witness.seen
         if number <= self._journal.head.number and known.get(number) != digest:
             raise LedgerRolledBack(
-                f"{self._journal.path}: this ledger differs from what its witness {self._witness} has seen at entry "
-                f"{number}: two copies were in use. Restore the copy that the witness belongs to"
+                f"{self._journal.path}: this ledger differs from what its witness {self._witness.path} has seen at "
+                f"entry {number}: two copies were in use. Restore the copy that the witness belongs to"
             )
 
-    def _spend_missing(self) -> None:
-        missing = self._witnessed.number - self._journal.head.number
-        body = {"reports": missing, "witness": list(self._witnessed)}
-        self._append("missing", body, number=self._witnessed.number + 1)
-        self.spent += missing
+    def _spend_missing(self, reports: int, run: str, number: int | None = None) -> None:
+        body = {"reports": reports, "run": run, "witness": list(self._witness.seen)}
+        self._append("missing", body | {"datum": self.datum, "limit": _limit_body(self.limit)}, number)
+        self.spent += reports
+        self._missing[run] += reports
 
     def _refuse_missing_witness(self) -> NoReturn:
-        began = next((entry["witness"] for entry in self._journal.entries if "witness" in entry), "unknown")
+        began = next((entry["witness"] for entry in self._journal.entries if entry["entry"] == "opened"), "unknown")
         raise LedgerRolledBack(
-            f"{self._journal.path}: no witness at {self._witness} (the ledger began with {began}): without it a "
-            "restored older copy cannot be told. Give witness=… where it is now, or bring it back"
+            f"{self._journal.path}: no witness at {self._witness.path} (the ledger began with {began}): without it a "
+            "restored older copy cannot be told. Name its place (witness=…, turnout join --witness), or bring it back"
         )
 
     def _move_witness(self) -> None:
         """See that the witness is where we left it, then move it to the head."""
         head = self._journal.head
-        if self._read_witness() not in (self._witnessed, head):  # the head: moved, but not known to be durable
+        if self._witness.read() not in (self._witness.seen, head):  # the head: moved, but not known to be durable
             raise LedgerRolledBack(
-                f"{self._witness}: the witness of {self._journal.path} was moved by somebody else or is gone: another "
-                "copy of this ledger may be in use. Stop it, bring the witness back, and open the ledger again"
+                f"{self._witness.path}: the witness of {self._journal.path} was moved by somebody else or is gone: "
+                "another copy of this ledger may be in use. Stop it, bring the witness back, and open the ledger again"
             )
-        if head != self._witnessed:
-            self._write_witness(head)
-
-    def _read_witness(self) -> Head | None:
-        try:
-            found = json.loads(self._witness.read_bytes())
-            return Head(int(found["number"]), str(found["hash"]))
-        except FileNotFoundError:
-            return None
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise FileProblem(
-                f"{self._witness}: the witness of {self._journal.path} cannot be read ({error}): bring it back"
-            ) from error
-
-    def _write_witness(self, head: Head) -> None:
-        try:
-            self._disk.put(self._witness, json.dumps(head._asdict()).encode() + b"\n")
-        except OSError as error:
-            raise FileProblem(
-                f"{self._witness}: the witness cannot be written ({error.strerror}): free space or make it writable"
-            ) from error
-        self._witnessed = head
+        if head != self._witness.seen:
+            self._witness.write(head)
 
 
 def _epsilon(name: str, value: float) -> float:

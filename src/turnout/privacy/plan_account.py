@@ -50,7 +50,7 @@ def total_epsilon_of_plan(plan: Iterable[tuple[float, float, int]], delta: float
 
     Args:
         plan: (low, high, count) for each kind of round; the order does not matter.
-        delta: the chance left over; not below what the transforms' rounding needs, some 1e-9.
+        delta: the slack (see `Account`); not below what the transforms' rounding needs, some 1e-9.
 
     Raises:
         ValueError: an empty plan, a box that is none, or a delta too small for this method.

@@ -15,7 +15,7 @@ class PublicAccount:
 
     Args:
         mechanism: what the clients use.
-        delta: the chance left over in the total.
+        delta: the slack of the total (see `Account`).
 
     Attributes:
         certified: the epsilon of the certificate, against the server; infinite where there is none.

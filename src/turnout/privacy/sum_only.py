@@ -93,7 +93,7 @@ def total_epsilon_sum_only(low: float, high: float, rounds: int, delta: float, h
         low: the least probability of a "yes", fixed, the same for every client.
         high: the greatest.
         rounds: how many sums.
-        delta: the chance left over, above 0.
+        delta: the slack (see `Account`), above 0.
         honest: clients beside the target that certainly follow the protocol in every round.
 
     Raises:

@@ -8,7 +8,7 @@ import numpy as np
 
 from turnout.display import card
 from turnout.problem.costs import Array, inverse_slope
-from turnout.problem.problem import Problem
+from turnout.problem.problem import Problem, check_problem
 from turnout.problem.rising_root import rising_root
 
 
@@ -58,6 +58,7 @@ def optimum(problem: Problem) -> Optimum:
         >>> optimum(Problem(PolynomialCosts([[1.0], [3.0]], powers=(2,)), capacity=1.0))
         Optimum(cost=0.75, price=1.5, 0 clients always, 0 never)
     """
+    check_problem(problem)
     weights = problem.unit_weights
 
     def brought(price: float) -> float:

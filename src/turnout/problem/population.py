@@ -155,6 +155,9 @@ def population_from_table(table: Table, *, seed: int | None = None, clients: int
     elif "file" in table:
         population = read_population(table.text("file"), seed=seed, clients=clients)
     else:
+        if "kind" not in table:
+            allowed = "give kind = 'paper' or 'paper-drawn', or describe your own clients with groups or file"
+            raise ValueError(f"{table.path('kind')} is missing: {allowed}")
         kind = table.text("kind")
         if kind not in ("paper", "paper-drawn"):
             allowed = "'paper' or 'paper-drawn'"

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from turnout.display import card
-from turnout.errors import invalid
+from turnout.errors import check_kind, check_number, invalid
 from turnout.problem.costs import Array, Costs, PolynomialCosts, check_costs
 from turnout.problem.drawn import DrawnCosts
 
@@ -43,6 +43,8 @@ class Problem:
     weights: Weights | None = None
 
     def __post_init__(self) -> None:
+        remedy = "make them with PolynomialCosts(coefficients, powers=(2, 4))"
+        check_kind("costs", self.costs, Costs, "a turnout.PolynomialCosts, or costs of your own", remedy)
         if not isinstance(self.costs, (PolynomialCosts, DrawnCosts)):  # which check themselves
             check_costs(self.costs)
         if self.weights is not None:
@@ -94,13 +96,22 @@ def total_cost(costs: Costs, average: Array, present: npt.NDArray[np.bool_] | No
 
 def check_capacity(capacity: float, most: int) -> None:
     """Refuse a capacity that no averages between 0 and 1 can meet."""
-    if not (np.isfinite(capacity) and 0.0 < capacity <= most):
-        raise invalid(
-            "capacity",
-            f"above 0 and at most {most} (what all clients bring together)",
-            capacity,
-            "choose a capacity in that range, or add clients",
-        )
+    allowed = f"above 0 and at most {most} (what all clients bring together)"
+    remedy = "choose a capacity in that range, or add clients"
+    check_number("capacity", capacity, allowed, lambda given: 0.0 < given <= most, remedy)
+
+
+def check_problem(problem: object) -> None:
+    """Refuse what is no problem, at the entrances: a population alone does not say what is needed.
+
+    Example:
+        >>> from turnout import paper_population
+        >>> check_problem(paper_population())
+        Traceback (most recent call last):
+        ...
+        ValueError: problem must be a turnout.Problem, got Population: call .problem(capacity) of a population
+    """
+    check_kind("problem", problem, Problem, "a turnout.Problem", "call .problem(capacity) of a population")
 
 
 def _check_weights(weights: npt.ArrayLike, clients: int) -> Weights:

@@ -8,7 +8,6 @@ from typing import Any
 
 from turnout.algorithm.client import Averaging, Prior
 from turnout.algorithm.mechanism import Mechanism
-from turnout.algorithm.mechanisms import mechanism_from_settings
 from turnout.algorithm.mechanisms.clamp import Clamp
 from turnout.algorithm.mechanisms.classical import Classical
 from turnout.algorithm.mechanisms.memoized import Memoized
@@ -19,9 +18,8 @@ from turnout.privacy.stop import surrogate_after_stop
 from turnout.problem.costs import PolynomialCosts
 from turnout.problem.optimum import optimum
 from turnout.problem.problem import Problem
-from turnout.settings import Table
 from turnout.simulation.loop import Progress
-from turnout.simulation.reports import NotReplayable, reports_of
+from turnout.simulation.reports import NotReplayable, mechanism_of, reports_of
 from turnout.simulation.run_settings import Run
 from turnout.simulation.trajectory import Trajectory
 
@@ -42,6 +40,7 @@ def attack_run(
     checkpoints: Sequence[int] | None = None,
     *,
     after: Trajectory | None = None,
+    mechanism: Mechanism | None = None,
     progress: Progress | None = None,
 ) -> Iterator[AttackErrors]:
     """How well the adversary recovers the costs of a run, by the number of rounds that it saw.
@@ -51,6 +50,7 @@ def attack_run(
         checkpoints: after how many rounds; `usual_checkpoints`, unless given.
         after: the run that this one continued on public data alone, the clients' budgets being spent: its costs
             are what is to be recovered.
+        mechanism: the run's, where it is one of your own; turnout's are made again from the settings.
         progress: of making the reports again.
 
     Yields:
@@ -58,6 +58,7 @@ def attack_run(
 
     Raises:
         NotReplayable: the reports of the run cannot be made again.
+        ValueError: the mechanism is one of your own, and was not given.
 
     Example:
         >>> from turnout import IntegralController, paper_population, simulate
@@ -65,7 +66,7 @@ def attack_run(
         >>> [errors.rounds for errors in attack_run(run, [0, 1000])]
         [0, 1000]
     """
-    reports = reports_of(trajectory, after=after, progress=progress)
+    reports = reports_of(trajectory, after=after, mechanism=mechanism, progress=progress)
     private = after or trajectory  # the run in which clients act on their own costs
     problem, settings = private.problem, private.provenance
     if problem is None or not isinstance(problem.costs, PolynomialCosts):
@@ -73,7 +74,7 @@ def attack_run(
     found = infer(
         reports,
         CostFamily.around(problem.costs),
-        mechanism_from_settings(Table(settings["mechanism"], "mechanism")),
+        mechanism_of(private, mechanism),
         weights=problem.unit_weights,
         start=None if settings["start"] is None else Prior(**settings["start"]),
         averaging=Averaging(**settings["averaging"]),

@@ -34,15 +34,27 @@ def check_writable(path: str | Path) -> Path:
     return path
 
 
+def check_new(path: str | Path) -> Path:
+    """Refuse an output path that is taken, too: for what cannot be made a second time.
+
+    Raises:
+        FileProblem: there is such a file, or as of `check_writable`.
+    """
+    if check_writable(path).exists():
+        raise FileProblem(f"{path}: the file must be new, got one that exists: give another path")
+    return Path(path)
+
+
 @contextlib.contextmanager
-def whole_file(path: Path) -> Iterator[IO[bytes]]:
-    """A temporary file that takes the name `path` only once it is complete."""
+def whole_file(path: Path, *, private: bool = False) -> Iterator[IO[bytes]]:
+    """A temporary file that takes the name `path` only once it is complete; `private`: for its owner alone."""
     handle, path = None, path.resolve()  # a link is followed, not replaced
     try:
         descriptor, handle = tempfile.mkstemp(dir=path.parent, prefix=".turnout-")
         with os.fdopen(descriptor, "wb") as file:
             yield file
-        os.chmod(handle, 0o666 & ~_umask())  # mkstemp is stricter than an ordinary file
+        if not private:
+            os.chmod(handle, 0o666 & ~_umask())  # mkstemp is stricter than an ordinary file
         os.replace(handle, path)
         handle = None
     except OSError as error:

@@ -8,8 +8,11 @@ import numpy as np
 import numpy.typing as npt
 
 from turnout.algorithm.client import Prior
+from turnout.algorithm.mechanism import Mechanism
+from turnout.algorithm.mechanisms import MECHANISMS, mechanism_from_settings
 from turnout.errors import TurnoutError, invalid
 from turnout.privacy.reports import Reports
+from turnout.settings import Table
 from turnout.simulation.crowd import Crowd
 from turnout.simulation.engines.numpy_engine import NumpyEngine
 from turnout.simulation.keep import Keep
@@ -39,7 +42,13 @@ class _Witness(NumpyEngine):
         self._bits[round] = participates
 
 
-def reports_of(trajectory: Trajectory, *, after: Trajectory | None = None, progress: Progress | None = None) -> Reports:
+def reports_of(
+    trajectory: Trajectory,
+    *,
+    after: Trajectory | None = None,
+    mechanism: Mechanism | None = None,
+    progress: Progress | None = None,
+) -> Reports:
     """Who took part in each round of a run, saved or fresh, and the signal that decided it.
 
     The run is made again with the readable engine, from its seed and settings, and every total and signal is
@@ -49,6 +58,7 @@ def reports_of(trajectory: Trajectory, *, after: Trajectory | None = None, progr
         trajectory: the run; it must hold its problem (`keep.state`, polynomial costs), and nobody may join, leave or be
             away in it.
         after: the run that this one continued, if with another problem or mechanism; then the reports of both.
+        mechanism: the run's, where it is one of your own; turnout's are made again from the settings.
         progress: called now and then with (rounds done, rounds in all).
 
     Raises:
@@ -64,8 +74,8 @@ def reports_of(trajectory: Trajectory, *, after: Trajectory | None = None, progr
     first = 0 if after is None else after.rounds
     bits = np.empty((trajectory.rounds, int(trajectory.provenance["clients"])), dtype=np.uint8)
     if after is not None:
-        bits[:first] = reports_of(after).bits
-    stage = _stage(trajectory, after)
+        bits[:first] = reports_of(after, mechanism=mechanism).bits
+    stage = _stage(trajectory, after, mechanism)
     if after is None and stage.crowd.start is None:
         bits[0] = 1  # the paper's start: nobody decides
     if run_rounds(_Witness(stage.crowd, bits), stage, progress):
@@ -76,7 +86,25 @@ def reports_of(trajectory: Trajectory, *, after: Trajectory | None = None, progr
     return Reports(trajectory.signal[decided_by], bits)
 
 
-def _stage(trajectory: Trajectory, after: Trajectory | None) -> Stage:
+def mechanism_of(trajectory: Trajectory, own: Mechanism | None = None) -> Mechanism:
+    """The mechanism of a run: made again from its settings, or, where it is not one of turnout's, the one given.
+
+    Example:
+        >>> from turnout import Classical, IntegralController, paper_population, simulate
+        >>> run = simulate(paper_population(0, 40).problem(20), Classical(), IntegralController(0.2, 1.0), 5)
+        >>> mechanism_of(run)
+        Classical()
+    """
+    settings = trajectory.provenance["mechanism"]
+    if settings["kind"] in MECHANISMS:
+        return mechanism_from_settings(Table(settings, "mechanism"))
+    if own is None or own.kind != settings["kind"]:
+        allowed = f"given for a run of one's own ({settings['kind']!r} is not one of turnout's)"
+        raise invalid("mechanism", allowed, own, "call attack_run(run, mechanism=…) with the one that it was run with")
+    return own
+
+
+def _stage(trajectory: Trajectory, after: Trajectory | None, mechanism: Mechanism | None) -> Stage:
     """Everything as it was before the run."""
     if trajectory.problem is None:
         raise NotReplayable(
@@ -88,7 +116,7 @@ def _stage(trajectory: Trajectory, after: Trajectory | None) -> Stage:
         raise invalid(
             "after", f"a run of fewer than {trajectory.rounds} rounds", first, "give the run that it continued"
         )
-    run = continuation(trajectory, trajectory.rounds - first, "numpy")
+    run = continuation(trajectory, trajectory.rounds - first, "numpy", mechanism_of(trajectory, mechanism))
     moves = run.schedule
     if moves.has_movement or moves.away:
         raise NotReplayable(

@@ -82,8 +82,8 @@ def run_from_settings(table: Table) -> Run:
     return run
 
 
-def continuation(before: Trajectory, rounds: int, engine: str = "auto") -> Run:
-    """More rounds of a saved run, with all its settings."""
+def continuation(before: Trajectory, rounds: int, engine: str = "auto", mechanism: Mechanism | None = None) -> Run:
+    """More rounds of a saved run, with all its settings; its mechanism is made from these too, unless given."""
     if before.problem is None:
         raise ValueError(
             "the run to continue must hold its problem, got one saved without (keep.state = false, or costs that "
@@ -92,7 +92,7 @@ def continuation(before: Trajectory, rounds: int, engine: str = "auto") -> Run:
     settings: dict[str, Any] = before.provenance
     return Run(
         problem=before.problem,
-        mechanism=mechanism_from_settings(Table(settings["mechanism"], "mechanism")),
+        mechanism=mechanism or mechanism_from_settings(Table(settings["mechanism"], "mechanism")),
         controller=controller_from_settings(Table(settings["controller"], "controller")),
         rounds=rounds,
         seed=None,

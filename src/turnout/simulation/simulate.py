@@ -9,7 +9,7 @@ from typing import Any
 from turnout.algorithm.client import Averaging, Prior
 from turnout.algorithm.mechanism import Mechanism
 from turnout.algorithm.server import Controller
-from turnout.errors import Interrupted
+from turnout.errors import Interrupted, check_kind
 from turnout.problem.problem import Problem
 from turnout.simulation.engines.choose import choose_engine, named_options
 from turnout.simulation.engines.options import EngineChoice, JaxOptions
@@ -51,7 +51,8 @@ def simulate(
             statistically) or "ray" (a cluster); or `JaxOptions` or `RayOptions`.
         start: None for the paper's start (everyone takes part in round 0), a public `Prior`, or a
             `Trajectory` to continue exactly as if it had never stopped. (A continued run may be
-            given another problem, of as many clients: costs that drift.)
+            given another problem, of as many clients: costs that drift. Or another mechanism: its certificate is then
+            the worst of all parts.)
         schedule: who joins, leaves or is away, and a capacity that changes; the continued run's, unless given.
         averaging: how histories move; all rounds, by the bit (or as in the continued run), unless given.
         keep: what to record; the continued run's, unless given.
@@ -113,7 +114,7 @@ def replicate(
         >>> [run.provenance["seed"] for run in runs]
         [0, 1, 2]
     """
-
+    check_kind("seeds", seeds, Iterable, "whole numbers, one a run", "write seeds=range(3) for three runs")
     wanted = list(seeds)
     together = _in_one_call(problem, mechanism, controller, rounds, wanted, engine, options)
     if together is not None:

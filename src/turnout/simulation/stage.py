@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -11,12 +11,12 @@ import numpy as np
 from turnout.algorithm.client import Averaging, ClientState, Prior
 from turnout.algorithm.coins import SeededCoins
 from turnout.algorithm.enrolment import released
-from turnout.algorithm.mechanism import Mechanism
-from turnout.algorithm.server import Controller
-from turnout.errors import invalid
+from turnout.algorithm.mechanism import Mechanism, check_mechanism
+from turnout.algorithm.server import Controller, check_controller
+from turnout.errors import check_kind, invalid
 from turnout.privacy.certificate import check_public_average
 from turnout.problem.costs import PolynomialCosts
-from turnout.problem.problem import Problem, check_capacity
+from turnout.problem.problem import Problem, check_capacity, check_problem
 from turnout.settings import Table
 from turnout.simulation.book import Book
 from turnout.simulation.crowd import Crowd
@@ -37,6 +37,7 @@ class Stage:
     crowd: Crowd
     book: Book
     recorder: Recorder
+    earlier: list[dict[str, Any]] = field(default_factory=list)  # the parts of a run continued with another mechanism
 
     def trajectory(self, engine: str, why: str) -> Trajectory:
         """What the run gave, so far."""
@@ -57,7 +58,7 @@ class Stage:
 
     def _provenance(self) -> dict[str, Any]:
         crowd, clients = self.crowd, len(self.problem)
-        return {
+        found: dict[str, Any] = {
             "turnout": __version__,
             "python": platform.python_version(),
             "numpy": np.__version__,
@@ -72,6 +73,7 @@ class Stage:
             "averaging": {"remember": crowd.averaging.remember, "by": crowd.averaging.by},
             "schedule": self.schedule.settings(clients),
         }
+        return found | ({"earlier": self.earlier} if self.earlier else {})
 
 
 def set_stage(
@@ -86,6 +88,7 @@ def set_stage(
     keep: Keep | None,
 ) -> Stage:
     """Check the arguments of `simulate`, and make ready a new run or a continued one."""
+    _check_kinds(problem, mechanism, controller, schedule, averaging, keep)
     before = start if isinstance(start, Trajectory) else None
     if before is not None:  # whatever is not said is as it was
         schedule = schedule or schedule_from_settings(Table(before.provenance["schedule"], "schedule"))
@@ -104,7 +107,22 @@ def set_stage(
     _check_continues(before, problem, keep)
     recorder.resume(before.checkpoints, before.columns())
     crowd = _take_up_crowd(before, problem, mechanism, averaging, coins, schedule)
-    return Stage(problem, schedule, crowd, _take_up_book(before, problem, controller, rounds), recorder)
+    book = _take_up_book(before, problem, controller, rounds)
+    return Stage(problem, schedule, crowd, book, recorder, _earlier(before, problem, mechanism, seed))
+
+
+def _check_kinds(problem: Any, mechanism: Any, controller: Any, schedule: Any, averaging: Any, keep: Any) -> None:
+    """Refuse arguments in another order, and those that are only described: at the entrance, with the remedy."""
+    check_problem(problem)
+    check_mechanism(mechanism)
+    check_controller(controller)
+    for name, given, kind, such in (
+        ("schedule", schedule, Schedule, "Schedule(capacity={500: 300})"),
+        ("averaging", averaging, Averaging, "Averaging(remember=200)"),
+        ("keep", keep, Keep, "Keep(every=10)"),
+    ):
+        if given is not None:
+            check_kind(name, given, kind, f"a turnout.{kind.__name__}", f"write {name}={such}")
 
 
 def _check(problem: Problem, mechanism: Mechanism, rounds: int, schedule: Schedule, keep: Keep, past: int) -> None:
@@ -158,6 +176,32 @@ def _take_up_crowd(
     start = before.provenance["start"]
     prior = None if start is None else Prior(**start)
     return Crowd(problem.costs, problem.weights, mechanism, averaging, coins, state, prior)
+
+
+def _earlier(before: Trajectory, problem: Problem, mechanism: Mechanism, seed: int) -> list[dict[str, Any]]:
+    """The parts that a continued run already has: the last one too, unless its mechanism simply goes on.
+
+    A mechanism that releases once goes on only with the same coins and costs: with others it releases anew.
+    """
+    settings, now = before.provenance["mechanism"], mechanism.settings()
+    goes_on = settings.keys() == now.keys() and all(np.array_equal(settings[name], now[name]) for name in now)
+    if mechanism.releases_once:
+        goes_on = goes_on and seed == before.provenance["seed"] and _is_same(before.problem, problem)
+    earlier: list[dict[str, Any]] = before.provenance.get("earlier", [])
+    done = before.rounds - sum(part["rounds"] for part in earlier)
+    return earlier if goes_on else [*earlier, {"rounds": done, "mechanism": settings}]
+
+
+def _is_same(one: Problem | None, other: Problem) -> bool:
+    """Whether two problems are known to be the same; of costs that are not kept nobody knows."""
+    if one is None or not isinstance(one.costs, PolynomialCosts) or not isinstance(other.costs, PolynomialCosts):
+        return False
+    return (
+        one.capacity == other.capacity
+        and one.costs.powers == other.costs.powers
+        and np.array_equal(one.costs.terms, other.costs.terms)
+        and np.array_equal(one.unit_weights, other.unit_weights)
+    )
 
 
 def _take_up_book(before: Trajectory, problem: Problem, controller: Controller, rounds: int) -> Book:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import zipfile
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -12,19 +13,24 @@ import numpy as np
 import numpy.typing as npt
 
 from turnout.algorithm.client import ClientState
-from turnout.algorithm.mechanisms import in_words
-from turnout.display import card
+from turnout.display import card, number, off
 from turnout.errors import FileProblem, MissingExtra
 from turnout.problem.costs import Array, PolynomialCosts
+from turnout.problem.optimum import Optimum, optimum
 from turnout.problem.problem import Problem
 from turnout.settings import Table
 from turnout.simulation.keep import Keep, keep_from_settings
 from turnout.simulation.output import check_writable, whole_file
+from turnout.simulation.parts import mechanisms_in_words, privacy_in_words
+from turnout.simulation.schedule import ABSENT, Schedule, schedule_from_settings
 
 PROVENANCE = "provenance.json"
 """The part of a saved run that people can read: `unzip -p run.npz provenance.json`."""
 
 FORMAT = 1
+
+SHOWN_WITH_GAP = 1_000_000
+"""Clients up to which a notebook solves for the optimum just to show a run."""
 
 COLUMNS = ("cost", "mean_distance", "largest_distance", "histogram", "averages")
 """What is recorded at checkpoints, if `Keep` says so."""
@@ -47,7 +53,7 @@ class Trajectory:
         controller_state: the server's final state.
         problem: what was solved, where it can be saved (polynomial costs).
         keep: what was recorded.
-        provenance: version, settings, seed and engine.
+        provenance: version, settings, seed and engine; of a run continued with another mechanism, its `earlier` parts.
 
     What was not kept is None.
 
@@ -87,6 +93,39 @@ class Trajectory:
             )
         return self.state.average
 
+    @cached_property
+    def best(self) -> Optimum | None:
+        """The optimum of the members at the end; None where the problem was not kept, or cannot be solved."""
+        if self.problem is None:
+            return None
+        who = np.flatnonzero(self._members)
+        weights = None if self.problem.weights is None else self.problem.weights[who]
+        try:
+            return optimum(Problem(self.problem.costs[who], float(self.capacity[-1]), weights))
+        except ValueError:  # too few are left
+            return None
+
+    @property
+    def gap(self) -> float | None:
+        """The final cost above the optimum, as a share of it; None where one of them is not known.
+
+        It is below 0 only where the averages add up to less than the capacity: see `brought`.
+        """
+        return None if self.cost is None or self.best is None else float(self.cost[-1]) / self.best.cost - 1.0
+
+    @property
+    def brought(self) -> float | None:
+        """What the members' final averages add up to (by weight), to compare with the capacity."""
+        if self.state is None or self.problem is None:
+            return None
+        return float(np.sum((self.problem.unit_weights * self.average)[self._members]))
+
+    @property
+    def _members(self) -> npt.NDArray[np.bool_]:
+        settings = self.provenance.get("schedule")
+        schedule = schedule_from_settings(Table(settings, "schedule")) if settings else Schedule()
+        return np.not_equal(schedule.status_at(self.rounds - 1, int(self.provenance["clients"])), ABSENT)
+
     def last(self, rounds: int = 400) -> npt.NDArray[np.int64]:
         """The turnout of the last rounds."""
         return self.participants[-rounds:]
@@ -104,9 +143,15 @@ class Trajectory:
         tail, given = self.last(), self.provenance
         turnout = f"{tail.mean():.1f} ± {tail.std():.1f} over the last {len(tail)} rounds"
         facts: dict[str, object] = {"rounds": self.rounds, "clients": given.get("clients"), "seed": given.get("seed")}
-        facts["mechanism"] = in_words(given["mechanism"]) if "mechanism" in given else None
+        if "mechanism" in given:
+            facts |= {"mechanism": mechanisms_in_words(given), "privacy": privacy_in_words(given)}
         facts |= {"capacity": float(self.capacity[-1]), "turnout": turnout, "signal": f"{self.signal[-1]:.4g}"}
-        facts["total cost"] = None if self.cost is None else float(self.cost[-1])
+        if self.cost is not None:
+            quick = self.problem is not None and len(self.problem) <= SHOWN_WITH_GAP
+            gap = (
+                f" ({off(self.gap, self.brought, float(self.capacity[-1]))})" if quick and self.gap is not None else ""
+            )
+            facts["total cost"] = f"{number(float(self.cost[-1]))}{gap}"
         return card("Trajectory", facts | {"engine": given.get("engine_reason")})
 
     def columns(self) -> dict[str, npt.NDArray[Any] | None]:
@@ -201,15 +246,17 @@ def _save(trajectory: Trajectory, path: str | Path) -> None:
 
 
 def _number(value: Any) -> Any:
-    """A NumPy number as JSON takes it."""
-    if isinstance(value, np.generic):
-        return value.item()
+    """A NumPy number (or, of an earlier part, one a client) as JSON takes it."""
+    if isinstance(value, (np.generic, np.ndarray)):
+        return value.tolist()
     raise TypeError(f"{value!r} cannot be saved")
 
 
 def _load(path: str | Path) -> Trajectory:
     """Read a run that `save` wrote."""
     try:
+        if not _is_archive(path):
+            raise FileProblem(f"{path}: cannot be read (not a saved run): give a file that simulate wrote")
         with open(path, "rb") as file, np.load(file, allow_pickle=False) as archive:
             if PROVENANCE not in archive.files:
                 raise FileProblem(f"{path}: not a saved run (no {PROVENANCE} in it): give a file that simulate wrote")
@@ -224,6 +271,11 @@ def _load(path: str | Path) -> Trajectory:
         return _assemble(arrays, text)
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
         raise FileProblem(f"{path}: damaged inside ({type(error).__name__}: {error}): run simulate again") from error
+
+
+def _is_archive(path: str | Path) -> bool:
+    with open(path, "rb") as file:
+        return file.read(2) == b"PK"
 
 
 def _assemble(arrays: dict[str, npt.NDArray[Any]], text: dict[str, Any]) -> Trajectory:

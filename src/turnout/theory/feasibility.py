@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from turnout.algorithm.mechanism import Mechanism, Public
+from turnout.algorithm.mechanism import Mechanism, Public, check_mechanism
 from turnout.errors import invalid
-from turnout.problem.problem import Problem
+from turnout.problem.problem import Problem, check_problem
 
 Members = npt.NDArray[np.bool_] | None
 """Which clients count, shape (clients,); None: all."""
@@ -35,12 +35,22 @@ def reachable(problem: Problem, mechanism: Mechanism, members: Members = None) -
             f"{sizes.pop()} numbers",
             "give as many as there are clients",
         )
-    # A box that follows the average goes where the average goes.
+    low, high = widest(mechanism)
+    return _brought(problem, low, members), _brought(problem, high, members)
+
+
+def widest(mechanism: Mechanism) -> tuple[Any, Any]:
+    """(least, most) probability of a client at any signal; a box that follows the average goes where that goes.
+
+    Example:
+        >>> from turnout.algorithm.mechanisms.clamp import Clamp
+        >>> [round(chance, 3) for chance in widest(Clamp(epsilon=1.0))]
+        [0.269, 0.731]
+    """
     averages = (1e-9, 0.5, 1.0 - 1e-9) if mechanism.needs_public_average else (0.5,)
     boxes = [mechanism.box(Public(average=np.float64(average))) for average in averages]
     lows, highs = zip(*boxes, strict=True)
-    low, high = reduce(np.minimum, lows), reduce(np.maximum, highs)
-    return _brought(problem, low, members), _brought(problem, high, members)
+    return reduce(np.minimum, lows), reduce(np.maximum, highs)
 
 
 def _brought(problem: Problem, chance: Any, members: Members) -> float:
@@ -74,6 +84,8 @@ def check_feasible(
         ValueError: capacity must be above 220.7 and at most 1200.0 (what the mechanism brings at any signal), \
 got 150: raise capacity, or choose parameters whose coin alone brings fewer
     """
+    check_problem(problem)
+    check_mechanism(mechanism)
     wanted = problem.capacity if capacity is None else capacity
     least, most = reachable(problem, mechanism, members)
     if not least < wanted <= most * (1.0 + 1e-12):

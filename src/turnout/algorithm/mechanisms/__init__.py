@@ -86,7 +86,7 @@ def _setting(name: str, value: Any, once: bool) -> str:
 
 
 def mechanism_from_settings(table: Table) -> Mechanism:
-    """A mechanism from its table: `kind`, and its parameters by name (a number, or one a client).
+    """A mechanism from its table: `kind`, and its parameters by name (a number, or a list where it takes one).
 
     Example:
         >>> mechanism_from_settings(Table({"kind": "paper-coin", "beta": 3.5}))
@@ -99,7 +99,7 @@ def mechanism_from_settings(table: Table) -> Mechanism:
     for field in fields(MECHANISMS[kind]):  # type: ignore[arg-type]
         usual = {} if field.default is MISSING else {"default": field.default}
         kinds = (int, float, list, tuple, np.ndarray)
-        value = table.take(field.name, kinds, "a number, or a list with one a client", **usual)
+        value = table.take(field.name, kinds, "a number (or a list, where it takes one)", **usual)
         values[field.name] = np.array(value, dtype=np.float64) if isinstance(value, list) else value
     table.finish()
     return MECHANISMS[kind](**values)

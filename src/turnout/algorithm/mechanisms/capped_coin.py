@@ -10,7 +10,7 @@ from turnout.algorithm.arithmetic import at_most
 from turnout.algorithm.mechanism import Mechanism
 from turnout.algorithm.mechanisms.paper_coin import coin_probability
 from turnout.algorithm.thresholds import WORDS
-from turnout.errors import invalid
+from turnout.errors import check_number
 
 
 @dataclass(frozen=True)
@@ -35,12 +35,10 @@ class CappedCoin(Mechanism):
     kind = "capped-coin"
 
     def __post_init__(self) -> None:
-        if not 0.0 < self.beta <= 30.0:
-            raise invalid("beta", "above 0 and at most 30", self.beta, "the paper uses 3.5, 2.5, 1.5 and 1")
-        if not 0.0 < self.cap < 1.0:
-            raise invalid(
-                "cap", "above 0 and below 1", self.cap, "at 1 this would be the paper's coin, which has no bound"
-            )
+        remedy = "the paper uses 3.5, 2.5, 1.5 and 1"
+        check_number("beta", self.beta, "above 0 and at most 30", lambda beta: 0.0 < beta <= 30.0, remedy)
+        remedy = "at 1 this would be the paper's coin, which has no bound"
+        check_number("cap", self.cap, "above 0 and below 1", lambda cap: 0.0 < cap < 1.0, remedy)
 
     def parameters(self) -> tuple[Any, ...]:
         """The coin and the cap, and the box in whole words of the real coin."""

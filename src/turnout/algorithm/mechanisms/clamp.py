@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from turnout.algorithm.mechanism import Mechanism
-from turnout.algorithm.thresholds import widest_box
+from turnout.algorithm.thresholds import check_center, check_epsilon, widest_box
 
 
 @dataclass(frozen=True)
@@ -29,6 +29,11 @@ class Clamp(Mechanism):
     epsilon: float
     center: float = 0.5
     kind = "clamp"
+
+    def __post_init__(self) -> None:
+        check_epsilon(self.epsilon)
+        check_center(self.center)
+        self.parameters()  # refuses what leaves no box of 53 bits
 
     def parameters(self) -> tuple[Any, ...]:
         """The box."""

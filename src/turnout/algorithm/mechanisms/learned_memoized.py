@@ -12,7 +12,7 @@ import numpy.typing as npt
 from turnout.algorithm.learning import Learner
 from turnout.algorithm.mechanisms.memoized import Memoized, OneRelease, surrogate
 from turnout.algorithm.thresholds import check_epsilon
-from turnout.errors import invalid
+from turnout.errors import check_number, invalid
 from turnout.problem.costs import Array, Costs, PolynomialCosts
 
 FIRST_GROUP = 6
@@ -50,8 +50,8 @@ class LearnedMemoized(OneRelease):
 
     def __post_init__(self) -> None:
         check_epsilon(self.epsilon)
-        if not (np.isfinite(self.price) and self.price > 0.0):
-            raise invalid("price", "above 0 and finite", self.price, "give a rough guess of the price")
+        remedy = "give a rough guess of the price"
+        check_number("price", self.price, "above 0 and finite", lambda price: price > 0.0, remedy)
         if len(self.levels):
             checked = Memoized(self.epsilon, self.price, self.levels, self.least)
             object.__setattr__(self, "levels", checked.levels)

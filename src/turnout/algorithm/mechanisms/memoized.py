@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from turnout.algorithm.mechanism import Mechanism
 from turnout.algorithm.thresholds import WORDS, check_epsilon, growth
-from turnout.errors import invalid
+from turnout.errors import check_number, invalid
 from turnout.problem.costs import Array, Clients, Costs, PolynomialCosts
 
 _CHUNK = 1 << 14  # clients looked at together
@@ -109,8 +109,8 @@ class Memoized(OneRelease):
 
     def __post_init__(self) -> None:
         check_epsilon(self.epsilon)
-        if not (np.isfinite(self.price) and self.price > 0.0):
-            raise invalid("price", "above 0 and finite", self.price, "give where the signal is expected to settle")
+        remedy = "give where the signal is expected to settle"
+        check_number("price", self.price, "above 0 and finite", lambda price: price > 0.0, remedy)
         levels = tuple(float(level) for level in self.levels) or usual_levels(self.epsilon)
         if not 2 <= len(set(levels)) == len(levels) <= 64 or not all(0.0 < level <= 1.0 for level in levels):
             raise invalid(

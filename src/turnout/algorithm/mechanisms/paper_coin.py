@@ -47,7 +47,12 @@ class PaperCoin(Mechanism):
     kind = "paper-coin"
 
     def __post_init__(self) -> None:
-        beta = np.asarray(self.beta, dtype=np.float64)
+        beta = np.asarray(self.beta)
+        if beta.ndim > 1 or beta.dtype.kind not in "iuf":
+            allowed = "a number above 0, or a list with one a client"
+            got = f"shape {beta.shape}" if beta.ndim > 1 else repr(self.beta)
+            raise invalid("beta", allowed, got, "the paper uses 3.5, 2.5, 1.5 and 1")
+        beta = beta.astype(np.float64)
         good = np.isfinite(beta) & (beta > 0.0)
         if not np.all(good):
             got = str(beta) if beta.ndim == 0 else f"{beta[np.argmin(good)]} for client {int(np.argmin(good))}"

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from turnout.algorithm.mechanism import Mechanism
-from turnout.algorithm.thresholds import widest_box
+from turnout.algorithm.thresholds import check_epsilon, widest_box
 
 
 @dataclass(frozen=True)
@@ -27,6 +27,9 @@ class RandomizedResponse(Mechanism):
 
     epsilon: float
     kind = "randomized-response"
+
+    def __post_init__(self) -> None:
+        check_epsilon(self.epsilon)
 
     def parameters(self) -> tuple[Any, ...]:
         """The box."""

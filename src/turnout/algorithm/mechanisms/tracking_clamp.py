@@ -9,7 +9,7 @@ from typing import Any
 from turnout.algorithm.arithmetic import inside, root
 from turnout.algorithm.mechanism import Mechanism
 from turnout.algorithm.thresholds import check_epsilon, growth
-from turnout.errors import invalid
+from turnout.errors import check_number
 
 MARGIN = Decimal("5e-10")
 """Of e^epsilon, given up so that the rounding of floats and of the real coin's 53 bits stays inside it."""
@@ -41,8 +41,7 @@ class TrackingClamp(Mechanism):
 
     def __post_init__(self) -> None:
         check_epsilon(self.epsilon)
-        if not 1e-4 <= self.floor < 0.5:
-            raise invalid("floor", "from 0.0001 to below 0.5", self.floor, "try 0.005")
+        check_number("floor", self.floor, "from 0.0001 to below 0.5", lambda floor: 1e-4 <= floor < 0.5, "try 0.005")
 
     def parameters(self) -> tuple[Any, ...]:
         """e^epsilon, less the margin, and the floor."""

@@ -60,10 +60,12 @@ def choose_engine(
     _bring_home(crowd)
     if name == "numpy":
         return NumpyEngine(crowd), why
-    _need("numba", "engine='numba'", "lab")
-    from turnout.simulation.engines.numba_engine import NumbaEngine
+    if name == "numba":
+        _need("numba", "engine='numba'", "lab")
+        from turnout.simulation.engines.numba_engine import NumbaEngine
 
-    return NumbaEngine(crowd, threads), why
+        return NumbaEngine(crowd, threads), why
+    raise NotImplementedError(f"engine {name!r} is in ENGINES, but `choose` does not make it: add its branch here")
 
 
 def named_options(choice: EngineChoice) -> tuple[JaxOptions | RayOptions | None, str]:

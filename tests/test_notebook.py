@@ -37,6 +37,11 @@ def test_it_is_a_notebook_without_outputs(notebook):
         assert all(line.endswith("\n") for line in cell["source"][:-1])
 
 
+def test_it_says_what_opens_it(notebook):
+    """No extra of turnout brings Jupyter."""
+    assert "`pip install jupyterlab`" in "".join(notebook["cells"][0]["source"])
+
+
 def test_its_cells_run_and_tell_the_truth(notebook, capsys):
     pyplot = pytest.importorskip("matplotlib.pyplot")
     pyplot.switch_backend("Agg")

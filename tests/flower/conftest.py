@@ -15,3 +15,16 @@ def quiet_flower():
     logger.setLevel(logging.WARNING)
     yield
     logger.setLevel(before)
+
+
+@pytest.fixture
+def told(caplog):
+    """What Flower's log says, each line once."""
+    logger = logging.getLogger("flwr")
+    before = logger.propagate
+    logger.setLevel(logging.INFO)
+    logger.propagate = False
+    logger.addHandler(caplog.handler)
+    yield caplog
+    logger.removeHandler(caplog.handler)
+    logger.propagate = before

@@ -1,6 +1,8 @@
 """A SuperLink of our own that simulates its nodes with Ray: what `flwr run` uses on one machine."""
 
+import contextlib
 import os
+import signal
 import subprocess
 from pathlib import Path
 
@@ -42,3 +44,41 @@ class SimulationLink(Deployment):
         )
         assert done.returncode == 0, done.stdout + done.stderr + self.log("superlink")
         return done.stdout + done.stderr
+
+
+class LocalSuperLink(Deployment):
+    """A machine on which `flwr` has never run: its first `flwr run` starts a SuperLink, which is ended here."""
+
+    def __init__(self, folder):
+        super().__init__(folder)
+        own = {"FLWR_LOCAL_SUPERLINK_HTTP_API_PORT": str(self.port), "FLWR_LOCAL_CONTROL_API_PORT": str(free_port())}
+        self._environment |= own | {"RAY_USAGE_STATS_ENABLED": "0", "OPENBLAS_NUM_THREADS": "1"}
+        del self._environment["FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION"]  # the page has to say so
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        for process in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):
+                if str(self.folder / "home").encode() in (process / "cmdline").read_bytes():
+                    os.killpg(int(process.name), signal.SIGTERM)  # `flwr` starts it as the leader of its own group
+
+    def follow(self, app, commands, timeout=240):
+        """The commands of a page, one after the other in one shell; what they said."""
+        with subprocess.Popen(
+            ["bash", "-ec", "\n".join(commands)],
+            cwd=app,
+            env=self._environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        ) as shell:
+            try:
+                said, _ = shell.communicate(timeout=timeout)
+            except subprocess.TimeoutExpired:
+                os.killpg(shell.pid, signal.SIGKILL)
+                raise
+        assert shell.returncode == 0, said
+        return said

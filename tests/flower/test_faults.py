@@ -14,7 +14,7 @@ from turnout import PaperCoin
 from turnout.algorithm.mechanisms.clamp import Clamp
 from turnout.algorithm.mechanisms.learned_memoized import LearnedMemoized
 from turnout.errors import TurnoutError
-from turnout.flower import InProcessGrid, SelfSelection
+from turnout.flower import InProcessGrid, SelfSelection, at_least
 
 SMALL = {"nodes": 20, "capacity": 8, "rounds": 3}
 
@@ -65,6 +65,14 @@ class TestSettings:
         [
             {"capacity": 0},
             {"capacity": float("nan")},
+            {"capacity": "6"},
+            {"capacity": True},
+            {"capacity": 5, "delta": 2},
+            {"capacity": 5, "delta": "1e-6"},
+            {"capacity": 5, "prior_rounds": -1},
+            {"capacity": 5, "prior_rounds": "10"},
+            {"capacity": 5, "ask_timeout": "60"},
+            {"capacity": 5, "mechanism": "clamp"},
             {"capacity": 5, "phases": 3},
             {"capacity": 5, "ask_timeout": 0},
             {"capacity": 5, "startup_timeout": -1},
@@ -75,6 +83,15 @@ class TestSettings:
     def test_numbers_out_of_range(self, options):
         with pytest.raises(ValueError, match="must be"):
             SelfSelection(FedAvg(), **options)
+
+    @pytest.mark.parametrize(("capacity", "needed"), [(0.3, 2), (1, 2), (at_least(4), 5), (4.9, 5)])
+    def test_a_capacity_below_what_the_strategy_needs(self, capacity, needed):
+        with pytest.raises(
+            ValueError, match=rf"capacity must be at least {needed} \(the strategy's min_train_nodes\)"
+        ) as no:
+            SelfSelection(FedAvg(min_train_nodes=needed), capacity=capacity)
+        assert "capacity is a number of clients, not a share" in str(no.value)
+        SelfSelection(FedAvg(min_train_nodes=1), capacity=1)
 
     def test_no_mod_on_the_client(self):
         app = ClientApp()
@@ -164,7 +181,7 @@ class TestNodes:
         begun = time.monotonic()
         for phases in (1, 2):
             inner = fedavg(min_train_nodes=20)
-            result = run(inner=inner, rounds=8, phases=phases)
+            result = run(inner=inner, rounds=8, phases=phases, capacity=20)
             few = [number < 20 for number in column(result, "participants")]
             assert any(few)
             assert [bool(skipped) for skipped in column(result, "skipped")] == few

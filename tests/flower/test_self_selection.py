@@ -2,7 +2,6 @@
 
 import gc
 import json
-import logging
 
 import numpy as np
 import pytest
@@ -241,15 +240,6 @@ def test_without_a_certificate_the_account_says_so():
     app = make_app(allow_uncertified=True)
     result = run(app, rounds=2, mechanism=PaperCoin(3.5))
     assert column(result, "epsilon-total-against-server") == [np.inf, np.inf]
-
-
-@pytest.fixture
-def told(caplog):
-    """What Flower's log says."""
-    logging.getLogger("flwr").setLevel(logging.INFO)
-    logging.getLogger("flwr").addHandler(caplog.handler)
-    yield caplog
-    logging.getLogger("flwr").removeHandler(caplog.handler)
 
 
 def test_the_log_is_in_flowers_style(told):

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from flower.simulation_link import SimulationLink
+from flower.simulation_link import LocalSuperLink
 
 HERE = Path(__file__).parent
 PAGE = HERE.parents[1] / "docs" / "tutorial-flower.md"
@@ -95,8 +95,11 @@ def test_what_the_page_shows_is_in_the_app():
 
 
 @pytest.mark.deployment
-def test_flwr_run_gives_the_same_turnout(app, tmp_path):
+def test_flwr_run_as_on_the_page_gives_the_same_turnout(app, tmp_path):
+    """The commands of the page, literally, where `flwr` has never run: it starts a SuperLink of its own."""
     patch(app)
     in_process = volunteers("\n".join(run(app)))
-    with SimulationLink(tmp_path, nodes=20) as link:
-        assert volunteers(link.run(app, "num-server-rounds=8")) == in_process[:8]
+    (block,) = re.findall(r"```console\n([^`]*\$ flwr run [^`]*)```", PAGE.read_text())
+    commands = [line.removeprefix("$ ") for line in block.splitlines()]
+    with LocalSuperLink(tmp_path) as link:
+        assert volunteers(link.follow(app, commands)) == in_process

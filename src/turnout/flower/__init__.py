@@ -19,11 +19,13 @@ if TYPE_CHECKING:
     from turnout.flower.cost_sources import Device
     from turnout.flower.in_process import InProcessGrid, run_in_process
     from turnout.flower.self_selection import SelfSelection
+    from turnout.privacy.ledger import Limit
 
 _HOME = {
     "AtLeast": "capacity",
     "Device": "cost_sources",
     "InProcessGrid": "in_process",
+    "Limit": "client_mod",
     "SelfSelection": "self_selection",
     "at_least": "capacity",
     "run_in_process": "in_process",
@@ -34,6 +36,7 @@ __all__ = [
     "AtLeast",
     "Device",
     "InProcessGrid",
+    "Limit",
     "SelfSelection",
     "at_least",
     "run_in_process",

@@ -13,10 +13,10 @@ from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp.typing import ClientAppCallable, Mod
 
 from turnout.algorithm.coins import Coins, SeededCoins, SystemCoins
-from turnout.algorithm.mechanism import Mechanism
+from turnout.algorithm.mechanism import Mechanism, check_mechanism
 from turnout.client.durable import Stopped
 from turnout.client.store import RoundLost, RoundPassed
-from turnout.errors import TurnoutError, invalid
+from turnout.errors import TurnoutError, check_kind, invalid
 from turnout.flower.client_state import StateDirectory, StudyState
 from turnout.flower.cost_sources import CostSource, Device, cost_of
 from turnout.flower.protocol import (
@@ -74,7 +74,8 @@ def self_selection_mod(
     Args:
         cost: a number a for the cost a x^2, a cost, or a function of the `Device`, which may measure it anew in
             each round; None: as node-config says (`turnout-cost`, `-file` or `-function`).
-        limit: how many reports about the cost, over all runs and servers, and the largest epsilon per report.
+        limit: how many reports about the cost, over all runs and servers, and the largest epsilon per report (of
+            a mechanism that releases once: for its lifetime).
         mechanism: insist on this one; None: the server's, if its certificate keeps the limit.
         eligible: whether it can train now at all (on a charger, say). The server sees the answer, so let it
             depend on public things alone.
@@ -85,7 +86,7 @@ def self_selection_mod(
             owner's `turnout-allow-uncertified=true`.
 
     Raises:
-        ValueError: settings that contradict each other.
+        ValueError: a setting of another kind, or settings that contradict each other.
 
     Example:
         >>> from flwr.clientapp import ClientApp
@@ -93,6 +94,7 @@ def self_selection_mod(
         >>> @app.train(mods=[self_selection_mod(cost=3.0)])
         ... def train(message, context): ...
     """
+    _check_kinds(limit, mechanism, eligible)
     if durable and seed is not None:
         remedy = "seeded coins can be predicted: pass durable=False for a study, or leave the seed out"
         raise invalid("seed", "None for a durable client", seed, remedy)
@@ -103,6 +105,15 @@ def self_selection_mod(
         raise invalid("after_stop", "'leave', or 'follow' for a durable client", repr(after_stop), "leave it out")
     coins = SystemCoins() if seed is None else SeededCoins(seed)
     return _SelfSelectionMod(cost, limit, mechanism, eligible, after_stop, durable, coins, allow_uncertified)
+
+
+def _check_kinds(limit: object, mechanism: object, eligible: object) -> None:
+    """Refuse here, once, what would otherwise fail on every node."""
+    check_kind("limit", limit, Limit, "a turnout.flower.Limit", "write limit=Limit(1000, 1.0)")
+    if mechanism is not None:
+        check_mechanism(mechanism)
+    if eligible is not None and not callable(eligible):
+        raise invalid("eligible", "a function of the Device", repr(eligible), "leave it out if it can always train")
 
 
 class _SelfSelectionMod:
@@ -200,9 +211,12 @@ class _SelfSelectionMod:
                 f"or set {ALLOW_UNCERTIFIED}=true in node-config (allow_uncertified=True in a study)"
             )
         if promise.epsilon > limit.epsilon_per_report:
+            once = ", which is all that it ever gives away, since it releases once" if mechanism.releases_once else ""
             raise Refused(
-                f"{mechanism!r} has epsilon {promise.epsilon:g} per {promise.per} against the server, above what this "
-                f"client allows: use a smaller one (its owner may raise {EPSILON_PER_REPORT})"
+                f"{mechanism!r} has epsilon {promise.epsilon:g} per {promise.per} against the server{once}, above what "
+                f"this client allows: use a smaller one, or its owner allows it with "
+                f"{EPSILON_PER_REPORT}={float(promise.epsilon)!r} in node-config (in a study, "
+                f"limit=Limit({limit.reports}, {float(promise.epsilon)!r}))"
             )
         return mechanism, promise
 

@@ -124,7 +124,8 @@ class StudyState:
             raise RoundPassed(f"round {round} has passed")
         if kept.get("last") == round:
             return bool(kept["bit"])
-        if kept.get("spent", 0) >= limit.reports:
+        spends = not mechanism.releases_once or "draw" not in kept  # a release is counted once, as in a ledger
+        if spends and kept.get("spent", 0) >= limit.reports:
             raise Stopped(f"all {limit.reports} reports are spent")
         if kept.get("last") in question.not_counted:
             kept["participations"] -= kept["bit"]
@@ -138,7 +139,7 @@ class StudyState:
             "rounds": float(np.max(after.rounds)),
             "last": round,
             "bit": bool(bits[0]),
-            "spent": kept.get("spent", 0) + 1,
+            "spent": kept.get("spent", 0) + spends,
         }
         self._keep(kept)
         return bool(bits[0])

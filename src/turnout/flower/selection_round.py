@@ -107,6 +107,16 @@ class Tally:
         return len(self.volunteers) + len(self.said_no)
 
     @property
+    def stopped(self) -> int:
+        """Nodes whose budget of reports is spent."""
+        return self.counts.get("stopped", 0)
+
+    @property
+    def reported(self) -> bool:
+        """Whether anyone may have reported: not if all have stopped, or cannot train now, and say so."""
+        return self.heard > 0 or self.stopped + self.counts.get("ineligible", 0) < len(self.asked)
+
+    @property
     def unanswered(self) -> int:
         """Nodes from which nothing came in time."""
         return max(0, len(self.asked) - self.heard - sum(self.counts.values()))
@@ -139,6 +149,7 @@ class Selection:
         self._state: Any = self.controller.start()
         self._signals: list[float] = [self._state.signal]
         self._uncounted: dict[int, list[int]] = {}
+        self._told_of_stops: set[str] = set()
         self.reports = 0  # the most that any one client has made
 
     @property
@@ -168,13 +179,25 @@ class Selection:
         if tally.heard:
             self._state = self.controller.step(self._state, len(tally.volunteers), self.capacity)
         self._signals.append(self._state.signal)
-        self.reports += bool(tally.asked)
+        self.reports += tally.reported
         heard = {*tally.volunteers, *tally.said_no}
         for node in tally.asked:
             if node in heard:
                 self._uncounted.pop(node, None)
             else:
                 self._uncounted[node] = [*self._uncounted.get(node, ()), round][-MOST_UNCOUNTED:]
+
+    def news_of_stops(self, tally: Tally) -> str:
+        """A warning when the first nodes stop for good, and one when nobody is left; else nothing."""
+        kind = "all" if tally.stopped >= len(tally.asked) else "some"
+        if not tally.stopped or kind in self._told_of_stops:
+            return ""
+        self._told_of_stops.add(kind)
+        what = f"{tally.stopped} of {len(tally.asked)} nodes have stopped: their budgets of reports are spent"
+        if kind == "some":
+            return f"{what}, and they do not come again"
+        remedy = "train for fewer rounds than their limit (turnout-limit-reports), or see docs/flower.md, Traps"
+        return f"{what}. Nobody is left, and the model stays as it is: {remedy}"
 
     def metrics(self, tally: Tally) -> MetricRecord:
         """The round in numbers, for the run's metrics. All of it is public."""

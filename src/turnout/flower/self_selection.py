@@ -7,18 +7,17 @@ from collections.abc import Iterable
 from logging import INFO, WARNING, getLogger
 from typing import Any
 
-import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.serverapp import Grid
 from flwr.serverapp import strategy as flower
 from flwr.serverapp.strategy import Strategy
 
 from turnout.algorithm.client import Prior
-from turnout.algorithm.mechanism import Mechanism
+from turnout.algorithm.mechanism import Mechanism, check_mechanism
 from turnout.algorithm.mechanisms.clamp import Clamp
 from turnout.algorithm.self_tuning import SelfTuningController
 from turnout.algorithm.server import Controller
-from turnout.errors import TurnoutError, invalid
+from turnout.errors import TurnoutError, check_number, invalid
 from turnout.flower.capacity import AtLeast
 from turnout.flower.compatibility import check_capacity_of, check_strategy, is_weighted_average, shares_reached
 from turnout.flower.protocol import RECORD, mechanism_text
@@ -59,7 +58,7 @@ class SelfSelection(Strategy):
         prior_rounds: every history starts from capacity / nodes, worth so many rounds. Public.
         ask_timeout: seconds to wait for answers.
         startup_timeout: seconds to wait for the strategy's `min_available_nodes` before round 1.
-        delta: of the total in the account.
+        delta: the slack of the total in the account.
         message_type: of the strategy's training messages: the question goes to the same train function.
 
     Raises:
@@ -206,14 +205,19 @@ class SelfSelection(Strategy):
 
     def _check_settings(self) -> None:
         capacity = self.capacity
-        if not isinstance(capacity, AtLeast) and not (np.isfinite(capacity) and capacity > 0):
-            raise invalid("capacity", "above 0 and finite, or at_least(n)", capacity, "give the turnout wanted")
+        if not isinstance(capacity, AtLeast):
+            check_number("capacity", capacity, "above 0", _positive, "give the turnout wanted, or at_least(n)")
+        if (capacity.number if isinstance(capacity, AtLeast) else capacity) < self._needed:
+            allowed = f"at least {self._needed} (the strategy's min_train_nodes), else most rounds are skipped"
+            remedy = "capacity is a number of clients, not a share; or lower min_train_nodes"
+            raise invalid("capacity", allowed, capacity, remedy)
         if self.phases not in (1, 2):
             raise invalid("phases", "1 or 2", self.phases, "2 asks first, and sends the model to volunteers only")
-        for name in ("ask_timeout", "startup_timeout"):
-            if not getattr(self, name) > 0:
-                raise invalid(name, "above 0 seconds", getattr(self, name), "leave it out")
+        for name in ("ask_timeout", "startup_timeout", "prior_rounds"):
+            check_number(name, getattr(self, name), "above 0", _positive, "leave it out")
+        check_number("delta", self.delta, "from 0 and below 1", lambda delta: 0.0 <= delta < 1.0, "try 1e-6")
         if self.mechanism is not None:
+            check_mechanism(self.mechanism)
             if self.mechanism.needs_population:
                 remedy = "give Memoized with its price and levels: `turnout plan` finds them"
                 raise invalid("mechanism", "one that a client can use by itself", self.mechanism.kind, remedy)
@@ -337,13 +341,21 @@ class SelfSelection(Strategy):
         assert self._selection is not None
         log(
             INFO,
-            "configure_train: %d of %d nodes volunteered (capacity %.4g, signal %.6g), %d abstained, %d not heard",
+            "configure_train: %d of %d nodes volunteered (capacity %.4g, signal %.6g), %d abstained, %s%d not heard",
             len(tally.volunteers),
             len(tally.asked),
             self._selection.capacity,
             tally.signal,
             len(tally.said_no),
-            len(tally.asked) - tally.heard,
+            f"{tally.stopped} stopped, " if tally.stopped else "",
+            max(0, len(tally.asked) - tally.heard - tally.stopped),
         )
+        news = self._selection.news_of_stops(tally)
+        if news:
+            log(WARNING, "configure_train: %s", news)
         for reason in tally.reasons[:5]:
             log(INFO, "\t> %s", reason)
+
+
+def _positive(value: float) -> bool:
+    return value > 0.0

@@ -5,7 +5,9 @@ import re
 from dataclasses import MISSING, fields
 from pathlib import Path
 
+import numpy as np
 import pytest
+from scipy.stats import binom
 
 from page_blocks import FENCE, WIDTH, Page
 from turnout.algorithm.mechanisms import MECHANISMS
@@ -82,6 +84,20 @@ def test_the_table_of_totals():
         box, rounds = widest_box(float(per_report)), int(rounds.replace(",", ""))
         assert upwards(total_epsilon(*box, rounds, 1e-6).epsilon, 1) == every
         assert upwards(total_epsilon_sum_only(*box, rounds, 1e-6, honest=1199).epsilon, 2) == only_sum
+
+
+def test_what_is_said_of_delta():
+    """The chance that the odds shift further than the total is not delta; the definition holds with equality."""
+    low, high = widest_box(0.1)
+    total = total_epsilon(low, high, 100, 1e-6).epsilon
+    losses = np.arange(101) * math.log(high / low) + np.arange(100, -1, -1) * math.log((1 - high) / (1 - low))
+    chances = binom.pmf(np.arange(101), 100, high)
+    further = chances[losses > total].sum()
+    slack = np.maximum(0.0, chances - math.exp(total) * binom.pmf(np.arange(101), 100, low)).sum()
+    assert slack == pytest.approx(1e-6, rel=1e-6)
+    page = " ".join((DOCS / "privacy.md").read_text().split())
+    assert f"a total of {upwards(total, 2)} at $\\delta = 10^{{-6}}$" in page
+    assert f"$e^{{{upwards(total, 2)}}}$ with a chance of ${further * 1e6:.1f} \\cdot 10^{{-6}}$" in page
 
 
 def test_the_settings_page_has_every_key_that_is_read(monkeypatch):

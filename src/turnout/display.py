@@ -6,6 +6,7 @@ A line says what matters and never lists an array; what clients keep to themselv
 from __future__ import annotations
 
 import html
+import math
 from collections.abc import Mapping
 
 _NAME = "text-align:left;font-weight:normal;opacity:0.7;padding:1px 16px 1px 0"
@@ -34,22 +35,38 @@ def card(title: str, facts: Mapping[str, object]) -> str:
 
 
 def number(value: object) -> str:
-    """A number for people, thousands apart and with six digits at most; anything else as text.
+    """A number for people, thousands apart and with six digits, or all before the point; anything else as text.
 
     Example:
-        >>> number(1753.5634), number(1200), number("clamp")
-        ('1,753.56', '1,200', 'clamp')
+        >>> number(1753.5634), number(1200), number(1.5e6), number(0.000161234), number("clamp")
+        ('1,753.56', '1,200', '1,500,000', '0.000161234', 'clamp')
     """
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return str(value)
-    return f"{value:,}" if isinstance(value, int) else f"{value:,.6g}"
+    if isinstance(value, int) or 1e6 <= abs(value) < 1e15:
+        return f"{value:,.0f}"
+    return f"{value:,.6g}"
 
 
-def off(gap: float) -> str:
-    """A cost gap in words.
+def off(gap: float, brought: float | None = None, capacity: float = math.inf) -> str:
+    """A cost gap in words, and what explains it where the averages do not add up to the capacity.
 
     Example:
-        >>> off(0.0123), off(-0.5)
-        ('1.23 % above the optimum', '50.00 % below the optimum')
+        >>> off(0.0123), off(-0.0673, 294, 300)
+        ('1.23 % above the optimum', '6.73 % below the optimum: averages add up to 294 of 300')
     """
-    return f"{abs(100 * gap):.2f} % {'above' if gap >= 0.0 else 'below'} the optimum"
+    missed = shortfall(brought, capacity)
+    words = f"{abs(100 * gap):.2f} % {'above' if gap >= 0.0 else 'below'} the optimum"
+    return f"{words}: {missed}" if missed else words
+
+
+def shortfall(brought: float | None, capacity: float) -> str:
+    """What averages add up to, where that is more than a hundredth off the capacity; else nothing.
+
+    Example:
+        >>> shortfall(294.04, 300), shortfall(299, 300), shortfall(None, 300)
+        ('averages add up to 294 of 300', '', '')
+    """
+    if brought is None or abs(brought - capacity) <= 0.01 * capacity:
+        return ""
+    return f"averages add up to {float(f'{brought:.4g}'):,.10g} of {capacity:,.10g}"

@@ -9,16 +9,18 @@ import pytest
 from report.browser import chromium, opened
 from turnout.errors import MissingExtra
 from turnout.paper import fig1_distance, fig2_cost, fig3_privacy_error, fig4_turnout, fig5_signal
-from turnout.paper.claims import CONDITION, FAILS, HOLDS
+from turnout.paper.claims import CONDITION, FAILS, HOLDS, MISPRINT
+from turnout.paper.page import _claims as add_claims
 from turnout.paper.reproduce import FIGURES, reproduce
 from turnout.paper.settings import SETTINGS
 from turnout.paper.store import Store, fingerprint
+from turnout.report.page import Page
 
 README = Path(__file__).parents[2] / "README.md"
 
 EXPECTED_VERDICTS = [
     CONDITION, FAILS, HOLDS, CONDITION, HOLDS, HOLDS, CONDITION, CONDITION,
-    FAILS, HOLDS, HOLDS, HOLDS, CONDITION, FAILS, FAILS,
+    FAILS, HOLDS, HOLDS, HOLDS, CONDITION, FAILS, MISPRINT,
 ]  # fmt: skip
 
 
@@ -72,7 +74,12 @@ def check_readme(results):
         assert expected_spread == f"{forecast['turnout_spread']:.1f}"
     assert f"costs {100 * (results['random_cost'] / results['optimum_cost'] - 1):.1f} % more" in text
     counts = [sum(claim["verdict"] == verdict for claim in results["claims"]) for verdict in (HOLDS, CONDITION, FAILS)]
-    assert "{} hold, {} hold with a\ncondition, and {} do not hold".format(*counts) in text
+    assert (
+        "paper's {} checkable sentences {} hold, {} hold with a\ncondition, and {} do not hold;".format(
+            sum(counts), *counts
+        )
+        in text
+    )
 
 
 def percent(value):
@@ -141,3 +148,12 @@ def test_what_is_missing_is_said_before_anything_is_run(tmp_path, monkeypatch):
     with pytest.raises(MissingExtra, match=r"matplotlib, which is not installed: pip install 'turnout\[lab\]'"):
         reproduce(tmp_path / "paper")
     assert not (tmp_path / "paper").exists()
+
+
+def test_a_misprint_is_no_sentence_that_fails():
+    verdicts = [HOLDS, HOLDS, CONDITION, FAILS, MISPRINT]
+    claims = [{"sentence": "", "where": "", "measured": "", "why": "", "verdict": verdict} for verdict in verdicts]
+    page = Page("claims", "")
+    add_claims(page, claims)
+    told = "Of 4 checkable sentences, 2 hold, 1 hold with a condition, and 1 do not hold; 1 more is a misprint."
+    assert told in page.html()

@@ -1,7 +1,9 @@
 """Plans keep what they say: the account, and the band in which simulated gaps fall."""
 
 import math
+import re
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -103,9 +105,13 @@ def test_the_chosen_one_is_the_best_offer():
 @pytest.mark.parametrize(
     ("wish", "told"),
     [
-        (Wish(PAPER, 1000, budget=4.0, gap=0.01), r"the smallest gap is 23.* %; that gap needs total epsilon 8\."),
+        (Wish(PAPER, 1000, budget=4.0, gap=0.01), r"in 1,000 rounds: .* smallest gap is 23.* %; .* total epsilon 9\."),
+        (
+            Wish(PAPER, 1000, budget=8.6, gap=0.01),
+            r"in 1,000 rounds: .* smallest gap is 1\.5.* %; .* total epsilon 9\.",
+        ),
         (Wish(PAPER, 1000, gap=1e-8), "the smallest gap planned for is"),
-        (Wish(PAPER, 20, gap=0.001), "impossible"),
+        (Wish(PAPER, 20, gap=0.01), r"impossible in 20 rounds: the smallest .* \(memoized\): plan for more rounds"),
     ],
 )
 def test_an_impossible_wish_is_refused_with_the_nearest_possible_one(wish, told):
@@ -118,10 +124,18 @@ def test_the_nearest_possible_wish_is_possible():
     with pytest.raises(Impossible) as told:
         plan(refused)
     words = str(told.value).split()
-    smallest = float(words[words.index("%;") - 1]) / 100
-    total = float(words[-2])
-    assert plan(Wish(PAPER, 1000, budget=4.0, gap=1.1 * smallest)).account.epsilon <= 4.0
-    assert plan(Wish(PAPER, 5000, budget=1.1 * total, gap=0.011)).outlook.gap <= 0.0112
+    smallest, total = float(words[words.index("%;") - 1]) / 100, float(words[-2])
+    assert plan(replace(refused, gap=smallest)).account.epsilon <= 4.0
+    assert plan(replace(refused, budget=total)).outlook.gap <= 0.0101
+
+
+def test_what_speaks_against_the_others_says_when():
+    """Two numbers of one line have one horizon, or each says its own."""
+    told = {offer.name: offer.against_it for offer in plan(WISHES["budget 4"]).others}
+    assert re.fullmatch(r"\S+ % above the optimum in the long run, against 23\.\d %", told["clamp"])
+    assert re.fullmatch(r"\S+ % above the optimum after 1,000 rounds, .* in the long run", told["tracking-clamp"])
+    told = {offer.name: offer.against_it for offer in plan(WISHES["gap 10 %"]).others}
+    assert re.fullmatch(r"total epsilon \S+ for that gap in the long run, against 5\.\d+", told["clamp"])
 
 
 @pytest.mark.parametrize(
@@ -130,6 +144,7 @@ def test_the_nearest_possible_wish_is_possible():
         ({}, "budget or gap is missing"),
         ({"budget": 0.0}, "budget must be"),
         ({"gap": math.nan}, "gap must be"),
+        ({"gap": 1}, r"gap must be a share above 0 and below 1, got 1 \(100 %\): 0.01 is one percent"),
         ({"budget": 1.0, "rounds": 5}, "rounds must be 10 or more"),
         ({"budget": 1.0, "delta": 0.0}, "delta must be"),
         ({"budget": 1.0, "adversary": "everyone"}, "adversary must be 'server' or 'sum'"),

@@ -1,4 +1,5 @@
 import builtins
+import itertools
 
 import numpy as np
 import pytest
@@ -98,10 +99,24 @@ def test_what_was_not_kept_is_left_out():
     assert legend(figure) == ["classical", "capacity"]
 
 
-def test_weights_are_named():
-    heavy = Problem(PROBLEM.costs, 4000, np.full(80, 100))
-    figure = turnout.plot(turnout.simulate(heavy, Classical(), SERVER, 20, engine="numpy"))
-    assert figure.axes[0].get_ylabel() == "sum of weights"
+def test_weights_are_named_and_their_ticks_are_apart():
+    heavy = Problem(PROBLEM.costs, 400_000, np.full(80, 10_000))
+    figure = turnout.plot(turnout.simulate(heavy, Classical(), SERVER, 200, engine="numpy"))
+    over_time, at_the_end = figure.axes[:2]
+    assert over_time.get_ylabel() == "sum of weights"
+    figure.draw_without_rendering()
+    boxes = [label.get_window_extent() for label in at_the_end.get_xticklabels()]
+    assert all(left.x1 + 5 < right.x0 for left, right in itertools.pairwise(boxes))
+    assert "400,000" in [label.get_text() for label in at_the_end.get_xticklabels()]
+
+
+def test_a_cost_below_the_optimum_is_explained():
+    """Too few came: no result, but a run that is too short."""
+    short = turnout.simulate(PROBLEM, Classical(), SERVER, 10, start=Prior(0.1, 30), engine="numpy")
+    assert short.gap < 0
+    told = f"{-100 * short.gap:.2f} % below the optimum: averages add up to {short.average.sum():.4g} of 40"
+    assert legend(turnout.plot(short))[0] == f"classical: {told}"
+    assert told in short._repr_html_()
 
 
 def test_a_forecast_over_a_run(run):
@@ -155,7 +170,7 @@ def test_nothing_piles_up_and_no_setting_of_the_user_changes(run):
     ("runs", "options", "error", "told"),
     [
         ([], {}, ValueError, "runs must be one or more"),
-        ([3], {}, ValueError, "got int: give trajectories"),
+        ([3], {}, ValueError, "got 3: give trajectories"),
         (None, {"path": "run.gif"}, ValueError, "path must be one that ends in .png, .svg, .pdf, got 'run.gif'"),
         (None, {"path": "nowhere/run.png"}, FileProblem, "no folder nowhere"),
     ],

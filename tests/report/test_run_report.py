@@ -14,8 +14,10 @@ from turnout import (
     Keep,
     PaperCoin,
     PolynomialCosts,
+    Prior,
     Problem,
     Schedule,
+    SelfTuningController,
     Trajectory,
     optimum,
     paper_population,
@@ -106,6 +108,33 @@ def test_the_facts_are_those_of_the_run(runs, paper_optimum):
     assert "Runs 2" in together
     assert "Rounds 1,000–3,000" in together
     assert together.index("mechanism › beta – 3.5") < together.index("controller › gain")  # what differs comes first
+
+
+def test_too_few_are_named_where_the_cost_is_below_the_optimum(paper_problem, paper_server):
+    short = simulate(paper_problem, Classical(), paper_server, 10)
+    longer = simulate(paper_problem, Classical(), paper_server, 10, start=Prior(0.2, 10))
+    told = f"averages add up to {short.brought:.4g} of 600"
+    assert f"off the optimum: {told}" in text(run_page([short], ["short"]))
+    assert f"Closest to the optimum −12.80 % short: {told}" in text(run_page([short, longer], ["short", "longer"]))
+
+
+def test_long_numbers_fit(browser, tmp_path):
+    """A tile's value stands on one line, and no column of three weighted runs needs a scrollbar."""
+    generator = np.random.default_rng(3)
+    costs = PolynomialCosts(generator.uniform(1.0, 3.0, (300, 1)), (2,))
+    problem = Problem(costs, 400_000, generator.choice([3000, 7000], 300))
+    every = [
+        simulate(problem, mechanism, SelfTuningController(), 300)
+        for mechanism in (Classical(), PaperCoin(3.5), PaperCoin(2))
+    ]
+    names = ["classical", "paper coin, 3.5", "paper coin, 2"]
+    with opened(browser, run_page(every, names).save(tmp_path / "three.html"), width=1200) as view:
+        assert view.look("(box => box.scrollWidth - box.clientWidth)(document.querySelector('.scroll'))") == 0
+    for width in WIDTHS.values():
+        with opened(browser, run_page(every[:1], names[:1]).save(tmp_path / "one.html"), width=width) as view:
+            view.assert_healthy()
+            tall = "[...document.querySelectorAll('.facts .value')].map(one => one.getBoundingClientRect().height)"
+            assert len(set(view.look(tall))) == 1
 
 
 def test_what_was_not_kept_is_left_out(runs):

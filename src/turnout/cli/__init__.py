@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
+from typing import Any
 
 import typer
 
@@ -63,10 +65,18 @@ def _options(
     pass
 
 
+def _note(message: Warning | str, *_: Any, **__: Any) -> None:
+    """A warning as one line, without the place in our code that it comes from."""
+    print(f"note: {' '.join(str(message).split())}", file=sys.stderr)
+
+
 def main() -> None:
     """Run the command line; an error is one readable line and a non-zero exit."""
     try:
-        app()
+        with warnings.catch_warnings():
+            warnings.filterwarnings("once", category=UserWarning, module="turnout")
+            warnings.showwarning = _note
+            app()
     except (ValueError, TurnoutError) as error:
         print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
         sys.exit(2)

@@ -55,10 +55,9 @@ def attack(
     [bold]Example:[/bold] turnout attack --compare --rounds 3000 -o attack.html
     """
     from turnout.report.page import plotly_source
-    from turnout.simulation.output import check_writable
 
+    choices.check_output(output, ".html")
     if output is not None:
-        check_writable(output)
         plotly_source()  # says what to install, before any work is done
     given: dict[str, Any] = {"population": population, "clients": clients, "population_seed": population_seed}
     given |= {"capacity": capacity, "mechanism": mechanism, "epsilon": epsilon, "beta": beta}
@@ -154,6 +153,9 @@ def _say(lines: Lines, output: Path | None, as_json: bool, stopped: bool) -> Non
         typer.echo(json.dumps({"median_relative_error": facts, "output": saved, "interrupted": stopped}))
         return
     if lines:
+        typer.echo(
+            "against a server that sees every report: median relative error of the recovered costs, by rounds seen"
+        )
         Console(highlight=False).print(_table(lines))
     if stopped:
         typer.echo("interrupted: only what was done by then")
@@ -169,7 +171,7 @@ def _table(lines: Lines) -> Any:
     from turnout.report.attack_report import attack_rows
 
     header, rows = attack_rows(lines)
-    table = Table(title="median relative error of the recovered costs, by number of rounds seen", title_justify="left")
+    table = Table()
     for number, name in enumerate(header):
         table.add_column(name, justify="right" if number else "left")
     for row in rows:

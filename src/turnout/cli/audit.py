@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def audit(
-    mechanism: choices.MechanismChoice = None,
+    mechanism: Annotated[str | None, choices.mechanism_option("clamp, at epsilon 1 per report")] = None,
     epsilon: choices.Epsilon = None,
     beta: Annotated[float | None, typer.Option(help="The paper coin's parameter.", show_default=False)] = None,
     changes: choices.Changes = None,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -47,17 +47,20 @@ PopulationChoice = Annotated[
 Clients = Annotated[int | None, typer.Option(help="How many clients the paper's population has.", show_default="1200")]
 PopulationSeed = Annotated[int | None, typer.Option(help="Seed of a population that is drawn.", show_default="0")]
 Capacity = Annotated[
-    float | None, typer.Option(help="What the server needs in each round.", show_default="half of the clients")
-]
-MechanismChoice = Annotated[
-    str | None,
+    float | None,
     typer.Option(
-        help="classical, paper-coin, capped-coin, randomized-response, clamp, tracking-clamp, memoized or "
-        "learned-memoized.",
-        show_default="classical",
-        autocompletion=mechanism_names,
+        help="What the server needs in each round.", show_default="half of the paper's clients; else the file's"
     ),
 ]
+
+
+def mechanism_option(default: str) -> Any:
+    """The option that names a mechanism; the names stand here, since help must not wait for NumPy."""
+    names = "classical, paper-coin, capped-coin, randomized-response, clamp, tracking-clamp, memoized, learned-memoized"
+    return typer.Option(help=f"One of {names}.", show_default=default, autocompletion=mechanism_names)
+
+
+MechanismChoice = Annotated[str | None, mechanism_option("classical")]
 Epsilon = Annotated[
     float | None,
     typer.Option(
@@ -70,7 +73,7 @@ ControllerChoice = Annotated[
     str | None,
     typer.Option(
         help="integral (the paper's), or self-tuning.",
-        show_default=False,
+        show_default="integral with a --gain or for half of the paper's clients; else self-tuning",
         autocompletion=CONTROLLERS,
     ),
 ]
@@ -145,9 +148,40 @@ def choose_population(
     put(values, "capacity", capacity)
     check_tables(values)
     if "capacity" not in values:
-        if values["population"].get("kind") not in ("paper", "paper-drawn"):
-            raise ValueError("capacity is missing: give --capacity, or capacity = … in the settings")
-        values["capacity"] = values["population"].get("clients", 1200) / 2
+        values["capacity"] = _usual_capacity(values["population"])
+
+
+def _usual_capacity(population: dict[str, Any]) -> Any:
+    """What is needed where nobody says: half of the paper's clients, or what the population's own file has."""
+    if population.get("kind") in ("paper", "paper-drawn"):
+        return population.get("clients", 1200) / 2
+    from turnout.problem.population import population_from_table
+    from turnout.settings import Table, read_toml
+
+    population_from_table(Table(population, "population"))  # what is wrong with the clients comes first
+    file = str(population.get("file", ""))
+    found = read_toml(file).get("capacity") if file.endswith(".toml") else None
+    if found is None:
+        raise ValueError("capacity is missing: give --capacity, or capacity = … in the settings")
+    return found
+
+
+def check_output(path: Path | None, suffix: str, inputs: Iterable[Path] = ()) -> None:
+    """Refuse an output that cannot be written, is not named as what is written, or would replace what is read.
+
+    Raises:
+        FileProblem: it cannot be written.
+        ValueError: it ends in something else, or is one of the inputs.
+    """
+    from turnout.simulation.output import check_writable
+
+    if path is None:
+        return
+    check_writable(path)
+    if path.suffix.lower() != suffix:
+        raise invalid("--output", f"a {suffix} file", f"{str(path)!r}", "give it that ending")
+    if path.exists() and any(one.exists() and one.samefile(path) for one in inputs):
+        raise invalid("--output", "another file than those that are read", f"{str(path)!r}", "choose another name")
 
 
 def problem_from(settings: Path | None, *options: Any) -> tuple[Problem, dict[str, Any]]:

@@ -28,7 +28,7 @@ def frontier(
     population_seed: choices.PopulationSeed = None,
     capacity: choices.Capacity = None,
     rounds: Annotated[int | None, typer.Option(help="Totals are over so many rounds.", show_default="10000")] = None,
-    delta: Annotated[float, typer.Option(help="The chance that totals leave over.")] = 1e-6,
+    delta: Annotated[float, typer.Option(help="Slack of totals: P(A) <= e^total P'(A) + delta for any event.")] = 1e-6,
     adversary: Annotated[
         str,
         typer.Option(
@@ -53,10 +53,9 @@ def frontier(
     from turnout.plan.wish import ADVERSARIES, Wish
     from turnout.report.page import plotly_source
     from turnout.settings import Table
-    from turnout.simulation.output import check_writable
 
+    choices.check_output(output, ".html")
     if output is not None:
-        check_writable(output)
         plotly_source()  # says what to install, before any work is done
     if adversary not in (*ADVERSARIES, _BOTH):
         raise invalid("--adversary", "server, sum or both", repr(adversary), "who is to learn nothing?")

@@ -30,12 +30,12 @@ def optimum(
     """
     import numpy as np
 
+    from turnout.display import number
     from turnout.problem.optimum import kkt_residual
     from turnout.problem.optimum import optimum as solve
-    from turnout.simulation.output import check_writable, whole_file
+    from turnout.simulation.output import whole_file
 
-    if output is not None:
-        check_writable(output)
+    choices.check_output(output, ".csv", [] if population is None else [Path(population)])
     problem, _ = choices.problem_from(settings, population, clients, population_seed, capacity)
     best = solve(problem)
     evenly = problem.random_cost()
@@ -56,9 +56,9 @@ def optimum(
     if as_json:
         typer.echo(json.dumps(facts))
         return
-    typer.echo(f"{facts['clients']} clients, capacity {problem.capacity:g}")
+    typer.echo(f"{facts['clients']:,} clients, capacity {number(problem.capacity)}")
     typer.echo(f"smallest total cost  {best.cost:,.2f}  (clients chosen at random: {evenly:,.2f})")
-    typer.echo(f"price                {best.price:.4f}")
+    typer.echo(f"price                {number(best.price)}")
     typer.echo(f"at the bounds        {facts['always']} always take part, {facts['never']} never")
     typer.echo(f"KKT residual         {facts['kkt_residual']:.1e} relative")
     if output is not None:

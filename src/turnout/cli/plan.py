@@ -30,7 +30,7 @@ def plan(
     gap: Annotated[
         float | None, typer.Option(help="The most cost above the optimum, in percent.", show_default=False)
     ] = None,
-    delta: Annotated[float, typer.Option(help="The chance that the account leaves over.")] = 1e-6,
+    delta: Annotated[float, typer.Option(help="Slack of totals: P(A) <= e^total P'(A) + delta for any event.")] = 1e-6,
     adversary: Annotated[
         str,
         typer.Option(
@@ -56,12 +56,10 @@ def plan(
     from turnout.plan.plan import plan as make
     from turnout.plan.wish import Wish
     from turnout.settings import Table
-    from turnout.simulation.output import check_writable
 
-    if output is not None:
-        if output.suffix != ".toml":
-            raise invalid("--output", "a .toml file", f"{str(output)!r}", "give it that ending")
-        check_writable(output)
+    choices.check_output(output, ".toml", [path for path in (settings, population and Path(population)) if path])
+    if gap is not None and not 0.0 < gap < 100.0:
+        raise invalid("--gap", "above 0 and below 100 percent", f"{gap:g}", "no private mechanism has none: try 10")
     problem, values = choices.problem_from(settings, population, clients, population_seed, capacity)
     planned = rounds if rounds is not None else Table(values).whole("rounds", 1000)
     wish = Wish(problem, planned, budget, None if gap is None else gap / 100.0, delta, adversary, honest, guessed)

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from turnout.cli import choices
 from turnout.errors import invalid
 
 
@@ -22,10 +23,9 @@ def report(
     """
     from turnout.report.page import plotly_source
     from turnout.report.run_report import run_page
-    from turnout.simulation.output import check_writable
     from turnout.simulation.trajectory import Trajectory
 
-    check_writable(output)
+    choices.check_output(output, ".html", runs)
     plotly_source()  # says what to install, before any work is done
     names = run_names(runs)
     typer.echo(run_page([Trajectory.load(path) for path in runs], names).save(output))

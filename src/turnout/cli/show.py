@@ -36,6 +36,8 @@ def show(
 
 def summary(trajectory: Trajectory) -> dict[str, Any]:
     """The facts of a run, as JSON takes them."""
+    from turnout.simulation.parts import privacy_in_words
+
     tail = trajectory.last(400)
     return {
         "rounds": trajectory.rounds,
@@ -45,24 +47,16 @@ def summary(trajectory: Trajectory) -> dict[str, Any]:
         "turnout_mean": float(tail.mean()),
         "turnout_spread": float(tail.std()),
         "signal": float(trajectory.signal[-1]),
+        "averages_total": trajectory.brought,
         "cost": None if trajectory.cost is None else float(trajectory.cost[-1]),
+        "optimum_cost": None if trajectory.best is None else trajectory.best.cost,
+        "cost_gap_percent": None if trajectory.gap is None else 100.0 * trajectory.gap,
         "mechanism": _plain(trajectory.provenance["mechanism"]),
-        "privacy": privacy(trajectory.provenance["mechanism"]),
+        "privacy": privacy_in_words(trajectory.provenance),
         "controller": trajectory.provenance["controller"],
         "seed": trajectory.provenance["seed"],
         "engine": trajectory.provenance["engine_reason"],
     }
-
-
-def privacy(mechanism: dict[str, Any]) -> str:
-    """What a run's mechanism promises, in words; a mechanism from outside this package promises nothing here."""
-    from turnout.algorithm.mechanisms import MECHANISMS, mechanism_from_settings
-    from turnout.privacy.certificate import certificate
-    from turnout.settings import Table
-
-    if mechanism["kind"] not in MECHANISMS:
-        return "unknown: not one of turnout's mechanisms"
-    return str(certificate(mechanism_from_settings(Table(mechanism, "mechanism"))))
 
 
 def print_summary(trajectory: Trajectory, facts: dict[str, Any]) -> None:
@@ -72,23 +66,25 @@ def print_summary(trajectory: Trajectory, facts: dict[str, Any]) -> None:
     from rich.table import Table
 
     from turnout.algorithm.mechanisms import in_words
-    from turnout.display import off
+    from turnout.display import number, off
+    from turnout.simulation.parts import mechanisms_in_words
 
     table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
     table.add_row("run", f"{facts['rounds']:,} rounds of {facts['clients']:,} clients, seed {facts['seed']}")
-    table.add_row("mechanism", escape(in_words(facts["mechanism"])))
+    table.add_row("mechanism", escape(mechanisms_in_words(trajectory.provenance)))
     table.add_row("privacy", escape(facts["privacy"]))
     table.add_row("controller", escape(in_words(facts["controller"])))
     spread = (
-        f"{facts['turnout_mean']:.1f} ± {facts['turnout_spread']:.1f} over the last {facts['turnout_rounds']} rounds"
+        f"{facts['turnout_mean']:,.1f} ± {facts['turnout_spread']:,.1f} over the last {facts['turnout_rounds']} rounds"
     )
-    table.add_row("turnout", f"{spread} (capacity {facts['capacity']:g})")
+    table.add_row("turnout", f"{spread} (capacity {number(facts['capacity'])})")
     table.add_row("", sparkline(trajectory.participants))
-    table.add_row("signal", f"{facts['signal']:.4f}")
+    table.add_row("signal", number(facts["signal"]))
     table.add_row("", sparkline(trajectory.signal))
     if facts["cost"] is not None:
-        gap = f"  ({off(facts['cost_gap_percent'] / 100)})" if "cost_gap_percent" in facts else ""
-        table.add_row("total cost", f"{facts['cost']:,.2f}{gap}")
+        gap = facts["cost_gap_percent"]
+        told = "" if gap is None else f"  ({off(gap / 100, facts['averages_total'], facts['capacity'])})"
+        table.add_row("total cost", f"{facts['cost']:,.2f}{told}")
     table.add_row("engine", str(facts["engine"]))
     Console(highlight=False).print(table)
 
@@ -109,13 +105,10 @@ def sparkline(values: Any, width: int = 60) -> str:
     return "".join(_LEVELS[round(float(level))] for level in levels)
 
 
-def _plain(values: dict[str, Any]) -> dict[str, Any]:
+def _plain(value: Any) -> Any:
     """Settings without arrays, for text."""
-    return {
-        name: _plain(value)
-        if isinstance(value, dict)
-        else f"{len(value)} values"
-        if hasattr(value, "dtype") and value.ndim
-        else value
-        for name, value in values.items()
-    }
+    if isinstance(value, dict):
+        return {name: _plain(part) for name, part in value.items()}
+    if isinstance(value, list):
+        return [_plain(part) for part in value]
+    return f"{len(value)} values" if hasattr(value, "dtype") and value.ndim else value

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from turnout.simulation.run_settings import Run
     from turnout.simulation.trajectory import Trajectory
 
+_LIKE_PAPER = "9 / clients, for half of the paper's clients"
+
 
 def simulate(
     settings: choices.Settings = None,
@@ -26,8 +28,10 @@ def simulate(
     epsilon: choices.Epsilon = None,
     beta: Annotated[float | None, typer.Option(help="The paper coin's parameter.", show_default=False)] = None,
     controller: choices.ControllerChoice = None,
-    gain: Annotated[float | None, typer.Option(help="How fast the signal moves.", show_default="9 / clients")] = None,
-    initial: Annotated[float | None, typer.Option(help="The first signal.", show_default="0.35")] = None,
+    gain: Annotated[
+        float | None, typer.Option(help="How fast the integral server's signal moves.", show_default=_LIKE_PAPER)
+    ] = None,
+    initial: Annotated[float | None, typer.Option(help="Its first signal.", show_default="0.35")] = None,
     rounds: Annotated[int | None, typer.Option(help="How many rounds.", show_default="10000")] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of the coins.", show_default="0")] = None,
     engine: choices.EngineChoice = None,
@@ -45,12 +49,11 @@ def simulate(
     [bold]Example:[/bold] turnout simulate --beta 3.5 --rounds 2000 -o run.npz
     """
     from turnout.settings import Table, read_toml
-    from turnout.simulation.output import check_writable
     from turnout.simulation.run_settings import run_from_settings
 
-    if output is not None:
-        check_writable(output)
+    choices.check_output(output, ".npz")
     if resume is not None:
+        note = ""
         others = (settings, population, clients, population_seed, capacity, mechanism, beta, controller, gain, initial)
         run = _continued(resume, rounds, engine, (*others, epsilon, seed, every, changes))
     else:
@@ -63,24 +66,43 @@ def simulate(
         given |= {"engine": engine, "keep.every": every} | choices.read_changes(changes or [])
         for name, value in given.items():
             choices.put(values, name, value)
+        note = _note_on_server(values)
         run = run_from_settings(Table(with_defaults(values)))
     _go(run, threads, output, as_json)
+    if note:
+        typer.echo(note, err=True)
 
 
 def with_defaults(values: dict[str, Any]) -> dict[str, Any]:
     """What is used where neither an option nor the settings say anything."""
     values.setdefault("mechanism", {"kind": "classical"})
     values.setdefault("rounds", 10_000)
-    server, population = values.setdefault("controller", {}), values["population"]
-    clients = population.get("clients", 1200)
-    # The paper's gain, 0.0075 at 1200 clients, fits its population and capacity; all else is safer with none.
-    like_paper = population.get("kind") == "paper" and clients and values["capacity"] == clients / 2
+    server = values.setdefault("controller", {})
+    like_paper = _is_like_paper(values)
     server.setdefault("kind", "integral" if "gain" in server or like_paper else "self-tuning")
     if server["kind"] == "integral":
         server.setdefault("initial", 0.35)
         if like_paper:
-            server.setdefault("gain", 9.0 / clients)
+            server.setdefault("gain", 9.0 / values["population"].get("clients", 1200))
+        if "gain" not in server:
+            told = "the paper's, 9 / clients, fits half of its clients alone (turnout plan finds one for others)"
+            raise ValueError(f"controller.gain is missing: give --gain; {told}")
     return values
+
+
+def _is_like_paper(values: dict[str, Any]) -> bool:
+    """Whether the paper's gain (0.0075 at 1200 clients) fits: at its population and capacity; else none is safer."""
+    population = values["population"]
+    return population.get("kind") == "paper" and bool(values["capacity"] == population.get("clients", 1200) / 2)
+
+
+def _note_on_server(values: dict[str, Any]) -> str:
+    """Which server is taken, and why, where one would think of the paper's; else nothing."""
+    is_chosen = not {"kind", "gain"}.isdisjoint(values.get("controller", {}))
+    if is_chosen or values["population"].get("kind") != "paper" or _is_like_paper(values):
+        return ""
+    why = "since the paper's gain fits half of its clients alone: --gain takes the paper's server"
+    return f"note: the server is self-tuning, {why}"
 
 
 def _continued(path: Path, rounds: int | None, engine: str | None, others: tuple[Any, ...]) -> Run:
@@ -122,10 +144,10 @@ def _report(trajectory: Trajectory, run: Run, output: Path | None, as_json: bool
     from turnout.problem.optimum import optimum
 
     facts: dict[str, Any] = summary(trajectory)
-    best = optimum(run.schedule.problem_at(trajectory.rounds - 1, run.problem))
-    facts["optimum_cost"] = best.cost
-    if facts["cost"] is not None:
-        facts["cost_gap_percent"] = 100.0 * (facts["cost"] / best.cost - 1.0)
+    if facts["optimum_cost"] is None:  # a run does not keep all that it was made from
+        facts["optimum_cost"] = optimum(run.schedule.problem_at(trajectory.rounds - 1, run.problem)).cost
+        if facts["cost"] is not None:
+            facts["cost_gap_percent"] = 100.0 * (facts["cost"] / facts["optimum_cost"] - 1.0)
     facts |= {"output": None if output is None else str(output), "interrupted": stopped}
     if as_json:
         typer.echo(json.dumps(facts))

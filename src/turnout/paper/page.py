@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import numpy as np
 
 from turnout.paper import fig1_distance, fig2_cost, fig3_privacy_error, fig4_turnout, fig5_signal
-from turnout.paper.claims import FAILS, HOLDS
+from turnout.paper.claims import CONDITION, FAILS, HOLDS, MISPRINT
 from turnout.paper.runs import Numbers
 from turnout.paper.settings import CLASSICAL, SETTINGS, beta_name
 from turnout.paper.sources import forecasts, seeds
@@ -218,10 +219,10 @@ def _forecast(page: Page, store: Store, results: dict[str, Any]) -> None:
 
 def _claims(page: Page, claims: list[dict[str, str]]) -> None:
     page.heading("What the paper says, and what we found")
-    counts = {verdict: sum(claim["verdict"] == verdict for claim in claims) for verdict in (HOLDS, FAILS)}
-    others = len(claims) - sum(counts.values())
+    counts = Counter(claim["verdict"] for claim in claims)
     page.text(
-        f"Of {len(claims)} checkable sentences, {counts[HOLDS]} hold, {others} hold with a condition, and {counts[FAILS]} do not hold. "
+        f"Of {counts.total() - counts[MISPRINT]} checkable sentences, {counts[HOLDS]} hold, {counts[CONDITION]} hold with a condition, "
+        f"and {counts[FAILS]} do not hold; {counts[MISPRINT]} more is a misprint. "
         "Each verdict is computed from the numbers beside it, over 100 populations or 100 seeds."
     )
     rows = [

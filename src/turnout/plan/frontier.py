@@ -25,7 +25,7 @@ from turnout.theory.fixed_point import predict
 from turnout.theory.tuning import tune
 
 TOTALS = (1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 10.0, 12.0)
-"""Total epsilons that mean something: e^12 is odds of 160,000 to 1."""
+"""Total epsilons that mean something: e^12 is odds of 163,000 to 1."""
 
 BEYOND = (20.0, 50.0, 100.0, 200.0, 500.0, 1000.0, 2000.0, 5000.0, 10_000.0)
 """Totals that protect nobody: they show where mechanisms that report every round would become useful."""
@@ -147,7 +147,7 @@ def frontier(
     Args:
         problem: the clients and the capacity.
         rounds: one report of each client a round.
-        delta: the chance left over by the totals, above 0.
+        delta: the slack of the totals (see `Account`), above 0.
         adversary: "server" (sees every report) or "sum" (sees only each round's total).
         honest: for "sum", how many others certainly follow the protocol; all others, unless given.
         totals: total epsilons to answer for, rising; the floor is computed for these.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import contextlib
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,6 +10,7 @@ from turnout.algorithm.client import Prior
 from turnout.algorithm.mechanism import Mechanism
 from turnout.algorithm.mechanisms.learned_memoized import LearnedMemoized
 from turnout.algorithm.mechanisms.memoized import Memoized
+from turnout.algorithm.mechanisms.tracking_clamp import TrackingClamp
 from turnout.display import card, off
 from turnout.errors import TurnoutError
 from turnout.plan.offers import LARGEST, Maker, Offer, largest_within, makers, smallest_within
@@ -104,9 +105,7 @@ def plan(wish: Wish) -> Plan:
         chosen = _answer(maker, replace(wish, gap=aim, budget=None)) if aim > 0.0 else Offer(maker.name, None)
         if chosen.mechanism is None or (wish.budget is not None and chosen.total_epsilon > wish.budget):
             break
-    told = f"a gap of {100 * (wish.gap or 0.0):.3g} % is impossible in {wish.rounds:,} rounds"
-    remedy = "plan for more rounds, or accept that gap"
-    raise Impossible(f"{told}: {maker.name} comes within {100 * found.gap:.3g} %: {remedy}")
+    raise Impossible(_nearest(wish))
 
 
 def _choose(wish: Wish) -> tuple[Maker, Offer, tuple[Offer, ...]]:
@@ -150,11 +149,23 @@ def _against(offer: Offer, chosen: Offer, wish: Wish) -> Offer:
         return offer
     if offer.name == LearnedMemoized.kind and chosen.name == Memoized.kind:
         told = "as good in the long run: the one to take (--guessed) where the price is not known"
-    elif wish.budget is not None:
-        told = f"{100 * offer.gap:.3g} % above the optimum, against {100 * chosen.gap:.3g} %"
     else:
-        told = f"total epsilon {shown(offer.total_epsilon)}, against {shown(chosen.total_epsilon)}"
+        when, than = _horizon(offer, wish), _horizon(chosen, wish)
+        against = f"{_measure(chosen, wish)}{'' if than == when else f' {than}'}"
+        of = "above the optimum" if wish.budget is not None else "for that gap"
+        total = "" if wish.budget is not None else "total epsilon "
+        told = f"{total}{_measure(offer, wish)} {of} {when}, against {against}"
     return Offer(offer.name, offer.mechanism, offer.account, offer.gap, offer.start, told)
+
+
+def _measure(offer: Offer, wish: Wish) -> str:
+    """What offers are compared by: the gap within a budget, or else the total epsilon."""
+    return f"{100 * offer.gap:.3g} %" if wish.budget is not None else shown(offer.total_epsilon)
+
+
+def _horizon(offer: Offer, wish: Wish) -> str:
+    """When an offer has the gap that it is compared by."""
+    return f"after {wish.rounds:,} rounds" if offer.name == TrackingClamp.kind else "in the long run"
 
 
 def _without_promise() -> tuple[Offer, ...]:
@@ -165,35 +176,34 @@ def _without_promise() -> tuple[Offer, ...]:
 
 
 def _nearest(wish: Wish) -> str:
-    """What is impossible, and the nearest that is not: the budget with a wider gap, the gap with more budget."""
-    smallest = _best_gap(wish)
-    asked = f"a gap of {100 * wish.gap:.3g} %" if wish.gap is not None else "any gap"
-    told = (
-        f"{asked} within total epsilon {shown(wish.budget)} is impossible" if wish.budget else f"{asked} is impossible"
-    )
+    """What is impossible, and the nearest plans that are not: the budget with a wider gap, the gap with more budget."""
+    asked = "any gap" if wish.gap is None else f"a gap of {100 * wish.gap:.3g} %"
+    within = "" if wish.budget is None else f" within total epsilon {shown(wish.budget)}"
     hints = []
-    if wish.budget is not None and math.isfinite(smallest):
-        hints.append(f"with that budget the smallest gap is {100 * smallest:.3g} %")
-    if wish.gap is not None:
-        totals = [(maker.account(found).epsilon, maker.name) for maker, found in _by_gap(wish)]
-        if totals:
-            total, kind = min(totals)
-            hints.append(f"that gap needs total epsilon {shown(total)} ({kind})")
-        else:
-            closest = min(maker.gap(LARGEST) for maker in makers(wish) if maker.is_feasible(LARGEST))
-            hints.append(f"the smallest gap planned for is {100 * closest:.2g} %")
-    return f"{told}: {'; '.join(hints) or 'no mechanism can bring the capacity'}"
+    if wish.budget is not None and wish.gap is not None:
+        with contextlib.suppress(Impossible):
+            least = plan(replace(wish, gap=None)).outlook.gap
+            hints.append(f"with that budget the smallest gap is {100 * least:.3g} %")
+        with contextlib.suppress(Impossible):
+            cheapest = plan(replace(wish, budget=None))
+            hints.append(f"that gap needs total epsilon {shown(cheapest.account.epsilon)} ({cheapest.mechanism.kind})")
+    elif wish.gap is not None:
+        hints = _closest(wish)
+    told = "; ".join(hints) or "no mechanism can bring the capacity"
+    return f"{asked}{within} is impossible in {wish.rounds:,} rounds: {told}"
 
 
-def _best_gap(wish: Wish) -> float:
-    if wish.budget is None:
-        return math.inf
-    relaxed = replace(wish, gap=None)
-    gaps = [_answer(maker, relaxed).gap for maker in makers(relaxed)]
-    return min(gaps, default=math.inf)
-
-
-def _by_gap(wish: Wish) -> list[tuple[Maker, float]]:
-    assert wish.gap is not None
-    found = [(maker, smallest_within(maker, wish.gap)) for maker in makers(wish)]
-    return [(maker, epsilon) for maker, epsilon in found if epsilon is not None]
+def _closest(wish: Wish) -> list[str]:
+    """How close the least private offer comes, whatever the budget."""
+    offers = [maker.offer(LARGEST) for maker in makers(wish) if maker.is_feasible(LARGEST)]
+    found = []
+    for offer in offers:
+        assert offer.mechanism is not None and offer.start is not None  # noqa: PT018
+        reached = outlook(wish.problem, offer.mechanism, wish.rounds, wish.averaging, offer.start).gap
+        found.append((reached, offer.name))
+    if not found:
+        return []
+    gap, name = min(found)
+    is_for_lack_of_rounds = min(offer.gap for offer in offers) < (wish.gap or 0.0)
+    remedy = "plan for more rounds, or accept that gap" if is_for_lack_of_rounds else "accept that gap"
+    return [f"the smallest gap planned for is {100 * gap:.3g} % ({name}): {remedy}"]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from turnout.algorithm.client import Averaging
 from turnout.errors import invalid
-from turnout.problem.problem import Problem
+from turnout.problem.problem import Problem, check_problem
 
 ADVERSARIES = ("server", "sum")
 """server: sees every report. sum: sees only the total of each round, as every device does."""
@@ -15,14 +15,15 @@ ADVERSARIES = ("server", "sum")
 
 @dataclass(frozen=True, eq=False)
 class Wish:
-    """What is wanted of a deployment; a budget, a gap, or both.
+    """What is wanted of a deployment; a budget, a gap, or both. `turnout.plan.plan.plan` grants it.
 
     Args:
         problem: the clients (or a guess of them) and the capacity.
         rounds: how many rounds it will run; the account covers one report a round.
         budget: the most total epsilon, over all rounds; None: as little as the gap allows.
-        gap: the most cost above the optimum, in parts of it; None: as little as the budget allows.
-        delta: the chance left over by the account, above 0.
+        gap: the most cost above the optimum, as a share of it, below 1 (0.01 is one percent); None: as little as the
+            budget allows.
+        delta: the slack of the total (see `Account`), above 0.
         adversary: "server" (sees every report) or "sum" (sees only each round's total).
         honest: for "sum", how many others certainly follow the protocol; all others, unless given.
         guessed: whether the costs are only a guess: then nothing may rest on their price.
@@ -43,16 +44,16 @@ class Wish:
     guessed: bool = False
 
     def __post_init__(self) -> None:
+        check_problem(self.problem)
         if self.rounds < 10:
             raise invalid("rounds", "10 or more", self.rounds, "plan for as many as the deployment will last")
         if self.budget is None and self.gap is None:
             raise ValueError("budget or gap is missing: give a total epsilon, an acceptable cost gap, or both")
         if self.budget is not None and not (math.isfinite(self.budget) and self.budget > 0.0):
             raise invalid("budget", "a total epsilon above 0", self.budget, "values from 2 to 10 are usual")
-        if self.gap is not None and not (math.isfinite(self.gap) and self.gap > 0.0):
-            raise invalid(
-                "gap", "above 0 %", f"{100 * self.gap:g} %", "no private mechanism reaches the optimum: try 10 %"
-            )
+        if self.gap is not None and not 0.0 < self.gap < 1.0:
+            told = f"{self.gap:g} ({100 * self.gap:g} %)"
+            raise invalid("gap", "a share above 0 and below 1", told, "0.01 is one percent: try 0.1")
         if not 0.0 < self.delta < 1.0:
             raise invalid("delta", "above 0 and below 1", self.delta, "try 1e-6")
         if self.adversary not in ADVERSARIES:

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from turnout.algorithm.mechanisms import in_words
 from turnout.display import off
-from turnout.errors import MissingExtra, invalid
+from turnout.errors import MissingExtra, check_kind, invalid
 from turnout.report.reference import stretches
 from turnout.report.run_plots import TAIL, ShownRun, moving_mean
 from turnout.report.traces import focus, look
 from turnout.simulation.output import check_writable, whole_file
+from turnout.simulation.parts import mechanisms_in_words
 from turnout.simulation.trajectory import Trajectory
 from turnout.theory.fixed_point import Forecast
 
@@ -99,7 +99,7 @@ def plot(
 
 def _named(runs: Trajectory | Sequence[Trajectory] | Mapping[str, Trajectory]) -> list[ShownRun]:
     """The runs by different names, each with its optimum and its look."""
-    if isinstance(runs, Trajectory):
+    if isinstance(runs, Trajectory) or not isinstance(runs, Iterable):
         runs = [runs]
     if not isinstance(runs, Mapping):
         names = [_name(run) for run in runs]
@@ -108,14 +108,19 @@ def _named(runs: Trajectory | Sequence[Trajectory] | Mapping[str, Trajectory]) -
         runs = dict(zip(names, runs, strict=True))
     if not runs:
         raise invalid("runs", "one or more", 0, "give what simulate returned")
+    for run in runs.values():
+        _check(run)
     return [ShownRun(name, run, stretches(run), look(index)) for index, (name, run) in enumerate(runs.items())]
 
 
 def _name(run: Any) -> str:
     """The mechanism and what it was given, such as `paper-coin, beta 3.5`."""
-    if not isinstance(run, Trajectory):
-        raise invalid("runs", "what simulate returned, one or several", type(run).__name__, "give trajectories")
-    return in_words(run.provenance["mechanism"])
+    _check(run)
+    return mechanisms_in_words(run.provenance)
+
+
+def _check(run: object) -> None:
+    check_kind("runs", run, Trajectory, "what simulate returned, one or several", "give trajectories")
 
 
 def _has_cost(runs: Sequence[ShownRun]) -> bool:
@@ -176,6 +181,9 @@ def _turnout(over_time: Any, at_the_end: Any, runs: Sequence[ShownRun], ink: str
     of = f" of {clients[0]:,} clients" if len(clients) == 1 else ""
     over_time.set(title=f"Turnout{of}", xlabel="round", ylabel=unit)
     at_the_end.set(title="Turnout at the end", xlabel=unit, ylabel="share of rounds (%)")
+    at_the_end.locator_params(axis="x", nbins=5)  # long numbers would run into each other
+    for axis in (over_time.yaxis, at_the_end.xaxis):
+        axis.set_major_formatter(lambda value, _: f"{value:,.10g}".replace("-", "−"))
 
 
 def _view(every: Sequence[Any]) -> tuple[float, float]:
@@ -234,7 +242,7 @@ def _head(figure: Any, runs: Sequence[ShownRun], ink: str) -> None:
 
 
 def _reached(run: ShownRun) -> str:
-    return run.name if run.gap is None else f"{run.name}: {off(run.gap / 100.0)}"
+    return run.name if run.gap is None else f"{run.name}: {off(run.gap / 100.0, run.trajectory.brought, run.capacity)}"
 
 
 def _save(figure: Any, path: Path) -> None:

@@ -8,16 +8,18 @@ from typing import Any
 
 import numpy as np
 
+from turnout.display import shortfall
 from turnout.errors import invalid
 from turnout.report import run_plots
 from turnout.report.page import Markup, Page, escape
 from turnout.report.reference import stretches
 from turnout.report.run_plots import TAIL, ShownRun
 from turnout.report.traces import look
+from turnout.simulation.parts import privacy_in_words
 from turnout.simulation.trajectory import Trajectory
 
 _UNSET = {"start": "all take part in round 0", "averaging.remember": "all rounds"}  # what None means
-_NOT_SETTINGS = ("turnout", "python", "numpy", "rounds_asked", "engine")  # in the provenance below
+_NOT_SETTINGS = ("turnout", "python", "numpy", "rounds_asked", "engine", "earlier")  # in the provenance below
 
 
 def run_page(trajectories: Sequence[Trajectory], names: Sequence[str]) -> Page:
@@ -52,6 +54,7 @@ def run_page(trajectories: Sequence[Trajectory], names: Sequence[str]) -> Page:
         page.heading("Results").table(*_results(runs))
     run_plots.add(page, runs)
     page.heading("Settings").table(*_settings(runs))
+    page.heading("Privacy").table(*_promises(runs))
     page.heading("Where the numbers come from")
     page.text("Each file holds the versions, the seed and all settings of its run, which give the same run again.")
     for run in runs:
@@ -90,6 +93,7 @@ def _facts_of_one(run: ShownRun) -> list[tuple[str, object, str]]:
     ]
     if trajectory.cost is not None:
         off = "of the final averages" if run.gap is None else f"{_percent(run.gap)} off the optimum"
+        off += f": {shortfall(trajectory.brought, run.capacity)}".rstrip(": ")
         facts.append(("Total cost", _amount(trajectory.cost[-1]), off))
     return facts
 
@@ -105,35 +109,34 @@ def _facts_of_all(runs: Sequence[ShownRun]) -> list[tuple[str, object, str]]:
     gaps = [(abs(run.gap), run) for run in runs if run.gap is not None]
     if gaps:
         _, closest = min(gaps, key=lambda found: found[0])
-        facts.append(("Closest to the optimum", _percent(closest.gap), closest.name))
+        missed = shortfall(closest.trajectory.brought, closest.capacity)
+        told = f"{closest.name}: {missed}" if missed else closest.name
+        facts.append(("Closest to the optimum", _percent(closest.gap), told))
     return facts
 
 
 def _results(runs: Sequence[ShownRun]) -> tuple[list[str], list[list[object]], str]:
-    header = ["Run", "Rounds", "Clients", "Capacity", "Turnout", "Signal", "Price", "Cost", "Optimum", "Gap"]
-    rows: list[list[object]] = []
-    for run in runs:
-        trajectory, best = run.trajectory, run.best
-        rows.append(
-            [
-                _named(run),
-                trajectory.rounds,
-                run.clients,
-                run.capacity,
-                _turnout(run),
-                f"{trajectory.signal[-1]:.4g}",
-                "–" if best is None else f"{best.price:.4g}",
-                "–" if trajectory.cost is None else _amount(trajectory.cost[-1]),
-                "–" if best is None else _amount(best.cost),
-                "–" if run.gap is None else _percent(run.gap),
-            ]
-        )
+    columns: dict[str, list[object]] = {"Run": [_named(run) for run in runs]}
+    shared: dict[str, list[float]] = {
+        "Rounds": [run.trajectory.rounds for run in runs],
+        "Clients": [run.clients for run in runs],
+        "Capacity": [run.capacity for run in runs],
+    }
+    columns |= {name: list(found) for name, found in shared.items() if len(set(found)) > 1}  # else it stands above
+    columns |= {
+        "Turnout": [_turnout(run) for run in runs],
+        "Signal": [f"{run.trajectory.signal[-1]:.4g}" for run in runs],
+        "Price": ["–" if run.best is None else f"{run.best.price:.4g}" for run in runs],
+        "Cost": ["–" if run.trajectory.cost is None else _amount(run.trajectory.cost[-1]) for run in runs],
+        "Optimum": ["–" if run.best is None else _amount(run.best.cost) for run in runs],
+        "Gap": [_percent(run.gap) for run in runs],
+    }
     caption = (
         f"Turnout is the mean ± spread of the last {TAIL} rounds, signal and cost are those at the end, "
         "price and optimum are exact, and the gap is how far the cost is off the optimum (below 0 only where fewer "
         "came, over the whole run, than are needed)."
     )
-    return header, rows, caption
+    return list(columns), [list(row) for row in zip(*columns.values(), strict=True)], caption
 
 
 def _named(run: ShownRun) -> Markup:
@@ -196,9 +199,15 @@ def _readable(value: Any) -> Any:
     """Provenance as JSON takes it; arrays as what they hold."""
     if isinstance(value, dict):
         return {name: _readable(part) for name, part in value.items()}
-    if isinstance(value, np.ndarray):
-        return _value(value)
-    return value
+    if isinstance(value, list):
+        return [_readable(part) for part in value]
+    return _value(value) if isinstance(value, np.ndarray) else value
+
+
+def _promises(runs: Sequence[ShownRun]) -> tuple[list[str], list[list[object]], str]:
+    rows: list[list[object]] = [[_named(run), privacy_in_words(run.trajectory.provenance)] for run in runs]
+    caption = "For any two costs; of a run continued with another mechanism, what the worst of its parts promises."
+    return ["Run", "What its reports promise"], rows, caption
 
 
 def _turnout(run: ShownRun) -> str:

@@ -3,6 +3,7 @@
 import pytest
 
 from turnout import IntegralController, Problem, optimum, paper_population
+from turnout.service.stores.sqlite_store import SqliteStore
 
 
 @pytest.fixture(scope="session")
@@ -19,3 +20,18 @@ def paper_optimum(paper_problem):
 @pytest.fixture(scope="session")
 def paper_server() -> IntegralController:
     return IntegralController(gain=0.0075, initial=0.35)
+
+
+@pytest.fixture(autouse=True)
+def stores_are_closed(monkeypatch):
+    """Whatever a test opened is closed at its end: Python 3.13 complains of every one that is not."""
+    opened, begin = [], SqliteStore.__init__
+
+    def noted(self, *arguments, **options):
+        begin(self, *arguments, **options)
+        opened.append(self)
+
+    monkeypatch.setattr(SqliteStore, "__init__", noted)
+    yield
+    for store in opened:
+        store.close()

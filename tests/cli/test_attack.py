@@ -37,6 +37,7 @@ SMALL = ("--clients", 80, "--rounds", 150, "--set", "engine=numpy")
 def test_a_fresh_run_and_its_table(app):
     done = call(app, *SMALL, "--beta", 3.5)
     assert done.exit_code == 0, done.output
+    assert "against a server that sees every report" in done.output
     assert "knowing the prior alone" in done.output
     assert re.search(r"paper-coin, beta 3.5 +│ +\d+(\.\d)? % │ +\d+(\.\d)? %", done.output)
 
@@ -117,6 +118,14 @@ def test_tables_of_runs_of_different_lengths_and_priors():
     assert rows[0] == ["knowing the prior alone: a", "33 %", "33 %"]
     assert rows[2:] == [["a", "10 %", "–"], ["b", "–", "20 %"]]
     assert "knowing the prior alone: b" in attack_page(lines).html()
+
+
+def test_nearly_the_same_prior_is_told_once():
+    lines = {
+        name: [AttackErrors(0, prior, None, 0.3), AttackErrors(10, 0.1, None, 0.1)]
+        for name, prior in (("a", 0.2995), ("b", 0.2942))
+    }
+    assert [row[0] for row in attack_rows(lines)[1]] == ["knowing the prior alone", "a", "b"]
 
 
 def documented():

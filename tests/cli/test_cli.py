@@ -106,6 +106,10 @@ def write_inputs(folder):
     (folder / "tables.toml").write_text("population = 'paper'\n")
     (folder / "server.toml").write_text("controller = 5\n")
     (folder / "clients.toml").write_text("[population]\nkind = 'paper'\nclients = '1200'\n")
+    (folder / "fine.csv").write_text("x^2\n1\n2\n")
+    (folder / "four.toml").write_text("[population]\nclients = 4\n")
+    (folder / "page.html").write_text("<!doctype html>")
+    (folder / "renamed.html").write_bytes(whole)
     (folder / "huge.csv").write_text("x^2\n1e308\n1\n")
     (folder / "twice.csv").write_text("x^2,weight,weight\n1,2,3\n")
     np.savez(folder / "half.npz", coefficients=[[1.0]], powers=[2.5])
@@ -137,7 +141,7 @@ BAD = [
     ("simulate --mechanism classical --beta 2", "mechanism.beta is not a known setting"),
     ("simulate --clients 1201", "multiple of 4"),
     ("simulate --population clients.csv --clients 8", "--clients must be left out"),
-    ("simulate --population flat.csv", "capacity is missing"),
+    ("simulate --population fine.csv", "capacity is missing"),
     ("simulate --set nonsense", "--set must be of the form name=value"),
     ("simulate --set rounds.x=1 --rounds 5", "rounds.x must be within a table"),
     ("simulate --epsilon 0.5 --mechanism paper-coin", "mechanism.beta is missing"),
@@ -170,6 +174,24 @@ BAD = [
     ("simulate --rounds 5 -o no/such/run.npz", "cannot be written (no folder"),
     ("simulate --rounds 5 -o folder", "cannot be written (it is a folder)"),
     ("optimum -o no/such/best.csv", "cannot be written"),
+    (
+        "simulate --population papr",
+        "population must be 'paper-drawn', 'paper', or a .toml, .csv or .npz file, got 'papr'",
+    ),
+    ("optimum --population none.csv", "none.csv: cannot be read"),
+    ("optimum four.toml", "population.kind is missing: give kind = 'paper' or 'paper-drawn', or"),
+    (
+        "simulate --capacity 500 --controller integral",
+        "controller.gain is missing: give --gain; the paper's, 9 / clients",
+    ),
+    ("simulate --rounds 5 -o run.csv", "--output must be a .npz file, got 'run.csv'"),
+    ("optimum -o best.npz", "--output must be a .csv file, got 'best.npz'"),
+    ("report run.npz -o run.pdf", "--output must be a .html file, got 'run.pdf'"),
+    ("report run.npz -o run.npz", "--output must be"),
+    ("report renamed.html -o renamed.html", "--output must be another file than those that are read"),
+    ("attack --rounds 5 -o run.npz", "--output must be a .html file"),
+    ("frontier -o frontier.csv", "--output must be a .html file"),
+    ("show page.html", "page.html: cannot be read (not a saved run): give a file that simulate wrote"),
 ]
 
 
@@ -221,9 +243,40 @@ def test_the_gap_is_to_the_problem_as_it_stands(tmp_path):
 
 def test_a_capacity_unlike_the_papers_is_met():
     """The paper's gain would oscillate there: the default is the server that needs none."""
-    facts = json.loads(turnout("simulate", "--capacity", 60, "--rounds", 1000, "--json").stdout)
+    done = turnout("simulate", "--capacity", 60, "--rounds", 1000, "--json")
+    facts = json.loads(done.stdout)
     assert facts["controller"]["kind"] == "self-tuning"
+    assert done.stderr.startswith(
+        "note: the server is self-tuning, since the paper's gain fits half of its clients alone"
+    )
+    assert done.stderr.count("\n") == 1
+    asked = turnout("simulate", "--capacity", 60, "--rounds", 5, "--controller", "self-tuning")
+    assert asked.stderr == turnout("simulate", "--rounds", 5).stderr == ""
     assert facts["turnout_mean"] == pytest.approx(60, abs=2)
+
+
+def test_a_population_file_brings_its_capacity():
+    done = turnout("optimum", "--population", ROOT / "examples/chargers.toml")
+    assert done.stdout.startswith("360 clients, capacity 1,500,000\n")
+    assert "price                0.170775\n" in done.stdout  # significant digits, however small it is
+
+
+def test_show_says_the_gap_that_simulate_said(tmp_path):
+    """And what explains a cost below the optimum: too few came."""
+    told = turnout("simulate", "--rounds", 10, "-o", "short.npz", cwd=tmp_path).stdout
+    shown = turnout("show", "short.npz", cwd=tmp_path).stdout
+    assert "(12.80 % below the optimum: averages add up to 542.9 of" in told
+    assert told.splitlines()[:-1] == shown.splitlines()
+    facts = json.loads(turnout("show", "short.npz", "--json", cwd=tmp_path).stdout)
+    assert facts["cost_gap_percent"] == pytest.approx(-12.80, abs=0.005)
+    assert facts["averages_total"] == pytest.approx(542.9)
+
+
+def test_a_warning_is_one_line_once():
+    done = turnout("simulate", "--beta", 0.5, "--rounds", 5)
+    assert done.returncode == 0
+    assert done.stderr.startswith("note: beta below 1 makes the coin smaller again")
+    assert done.stderr.count("\n") == 1
 
 
 def test_progress_bar_and_ctrl_c(tmp_path):

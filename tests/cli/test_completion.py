@@ -79,3 +79,13 @@ def test_bash_itself():
         ["bash", "--norc", "-c", script], env=os.environ | there | told, capture_output=True, text=True, check=True
     )
     assert done.stdout.split() == ["classical", "clamp"]
+
+
+@pytest.mark.parametrize(
+    ("command", "default"), [("simulate", "classical"), ("audit", "clamp, at epsilon 1 per report")]
+)
+def test_help_names_all_mechanisms_and_the_default(command, default):
+    environment = os.environ | {"COLUMNS": "200", "NO_COLOR": "1"}
+    told = subprocess.run([COMMAND, command, "--help"], capture_output=True, text=True, env=environment, check=True)
+    words = " ".join(told.stdout.replace("│", " ").split())
+    assert f"One of {', '.join(MECHANISMS)}. [default: ({default})]" in words

@@ -2,13 +2,18 @@
 
 import json
 import signal
+import socket
 import subprocess
 import sys
 import time
 
 import pytest
 
-from service.fake_coordinator import FakeCoordinator, served
+from service.fake_coordinator import TOKEN, FakeCoordinator, served
+from turnout.service.coordinator.roll import hashed
+from turnout.service.protocol import tag_of
+
+TAG = tag_of(hashed(TOKEN))
 
 JOIN = """
 import typer
@@ -47,7 +52,7 @@ def test_joining_tells_what_was_accepted_and_a_restart_needs_no_code(tmp_path, c
     first = turnout(url, *options, "--code", "GOOD-CODE", "--reports", 100)
     assert first.returncode == 0, first.stderr
     for line in (
-        f"run         run at {url}, weight 1",
+        f"run         run at {url} as device {TAG}, weight 1",
         "mechanism   clamp",
         "one report  pure epsilon 1 per report, against anyone who sees every report",
         "at most     total epsilon 83.54 at delta 1e-06 over 100 reports, against one that sees every report",
@@ -69,6 +74,7 @@ def test_for_machines_each_line_is_json(tmp_path, url):
     done = turnout(url, "--cost", 3.0, "--folder", tmp_path, "--rounds", 2, "--code", "GOOD-CODE", "--json")
     events = [json.loads(line) for line in done.stdout.splitlines()]
     assert [event["event"] for event in events] == ["joined", "round", "round", "ended"]
+    assert events[0]["tag"] == TAG
     assert events[0]["mechanism"] == {"kind": "clamp", "epsilon": 1.0, "center": 0.5}
     assert set(events[1]) == {"event", "round", "participates", "counted", "lease", "outcome"}
 
@@ -125,10 +131,52 @@ def test_an_uncertified_mechanism_needs_a_word(tmp_path):
         refused = turnout(url, *options)
         assert refused.returncode == 3
         assert 'paper-coin has no certificate (at intent 1 a "no" cannot happen)' in refused.stderr
+        assert "This device has left the run: to join after all, it needs a new code" in refused.stderr
+        assert coordinator.left
         assert coordinator.reports() == []
+    with served(FakeCoordinator(mechanism=coordinator.welcome["mechanism"])) as url:
+        options[options.index(tmp_path)] = tmp_path / "again"
         taken = turnout(url, *options, "--accept-uncertified")
         assert taken.returncode == 0, taken.stderr
         assert "one report  no bound per report" in taken.stdout
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["ctrl-c", "sigterm"])
+@pytest.mark.parametrize("machine", [False, True], ids=["text", "json"])
+def test_a_signal_before_the_coordinator_has_answered_is_no_error(tmp_path, number, machine):
+    with socket.socket() as taken:  # bound, and nobody listens
+        taken.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{taken.getsockname()[1]}"
+        options = ["--cost", 3, "--code", "GOOD-CODE", "--folder", tmp_path, *(["--json"] if machine else [])]
+        agent = subprocess.Popen(command(url, *options), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        first = agent.stdout.readline()
+        agent.send_signal(number)
+        stdout, stderr = agent.communicate(timeout=20)
+    assert "Connection refused" in first
+    assert (agent.returncode, stderr) == (0, "")
+    if machine:
+        ended = {"event": "ended", "why": "asked", "reports": None, "total_epsilon": None, "delta": None}
+        assert json.loads(stdout.splitlines()[-1]) == ended
+    else:
+        assert stdout.splitlines()[-1] == "ended, work is off; the coordinator had not answered yet"
+
+
+def test_a_lost_ledger_needs_a_word_and_is_nothing_to_start_again_for(tmp_path, url):
+    options = ["--cost", 3.0, "--folder", tmp_path, "--rounds", 2]
+    turnout(url, *options, "--code", "GOOD-CODE")
+    for name in ("ledger.jsonl", "ledger.jsonl.witness"):
+        (tmp_path / name).unlink()
+    refused = turnout(url, *options)
+    assert refused.returncode == 3
+    assert f"error: {tmp_path}/ledger.jsonl: this ledger lacks reports" in refused.stderr
+    assert "turnout join --count-missing-as-spent" in refused.stderr
+    taken = turnout(url, *options, "--count-missing-as-spent")
+    assert taken.returncode == 0, taken.stderr
+    assert "ledger      4 reports made" in turnout("--status", tmp_path).stdout
+    (tmp_path / "run" / "rounds.jsonl").unlink()  # the other way round
+    forgotten = turnout(url, *options)
+    assert forgotten.returncode == 3
+    assert "an older copy was restored" in forgotten.stderr
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["ctrl-c", "sigterm"])
@@ -195,11 +243,12 @@ def test_the_status_of_a_folder(tmp_path, url):
     turnout(url, "--cost", 3.0, "--folder", home, "--rounds", 3, "--code", "GOOD-CODE", "--reports", 10)
     shown = turnout("--status", home)
     assert shown.returncode == 0, shown.stderr
-    for line in ("its agent does not run", f"run         run at {url}", "work on     no", "last round  2: ",
-                 "ledger      3 reports made, 7 left, at most epsilon 1 per report"):  # fmt: skip
+    for line in ("its agent does not run", f"run         run at {url} as device {TAG}, weight 1", "work on     no",
+                 "last round  2: ", "ledger      3 reports made, 7 left, at most epsilon 1 per report"):  # fmt: skip
         assert line in shown.stdout, shown.stdout
     facts = json.loads(turnout("--status", home, "--json").stdout)
     assert facts["last_round"] == 2
+    assert facts["tag"] == TAG
     assert not {"cost", "token", "average", "signal"} & set(facts)
 
 

@@ -1,13 +1,21 @@
 """`turnout operate` as an operator meets it."""
 
+import csv
 import time
+from concurrent.futures import ThreadPoolExecutor
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from service.running import begun
+from service.running import begun, codes_for, running, send, usual_rules
+from service.served import eventually
 from turnout.cli.operate import app
-from turnout.service.coordinator.roll import hashed
+from turnout.errors import FileProblem, TurnoutError
+from turnout.service.coordinator.roll import Roll, hashed
+from turnout.service.operator.password import matches, password_hash, read_password
+from turnout.service.rounds import MISSING, NO, REFUSED, YES, close
+from turnout.service.rules import Safety
 from turnout.service.stores.locations import open_store
 from turnout.service.stores.store import Enrolment
 
@@ -18,11 +26,16 @@ def store(tmp_path):
     return str(tmp_path / "run.db")
 
 
-def codes(store, *arguments):
-    done = CliRunner().invoke(app, ["codes", "--store", store, *map(str, arguments)])
+def operate(*arguments):
+    """What a command prints; its error is raised."""
+    done = CliRunner().invoke(app, [*map(str, arguments)])
     if done.exception:
         raise done.exception
-    return done.stdout.split()
+    return done.stdout
+
+
+def codes(store, *arguments):
+    return operate("codes", "--store", store, *arguments).split()
 
 
 def is_good(store, code, hours):
@@ -59,3 +72,133 @@ def test_codes_are_good_for_a_day_unless_told_otherwise(store):
 def test_what_no_operator_means_is_refused(store, arguments, told):
     with pytest.raises(ValueError, match=told):
         codes(store, *arguments)
+
+
+def lived(location):
+    """A store with four devices (the last joins late, the second leaves) and four closed rounds."""
+    rules = usual_rules(safety=Safety("absent", hard_limit=2.0))
+    store = begun(location, rules, 2.0, "night-shift")
+    made = codes_for(store, 4)
+
+    def enrol(which):
+        store.enrol([Enrolment(hashed(made[slot]), hashed("nonce"), hashed(f"token {slot}")) for slot in which], 0.0)
+
+    enrol(range(3))
+    reports = ([YES, NO, YES], [YES, YES, YES], [MISSING, MISSING, MISSING], [NO, MISSING, YES, YES])
+    for round, bits in enumerate(reports):
+        if round == 2:
+            store.withdraw(1, "me", "revoked")
+        if round == 3:
+            enrol([3])
+        roll = Roll()
+        roll.take(store.devices())
+        closed, position = close(
+            rules,
+            store.position(),
+            roll.members(),
+            np.array(bits, dtype=np.uint8),
+            2.0 + round,
+            np.random.default_rng(5),
+            seconds=1.25,
+            closed_at=4_102_444_800.0625 + 10 * round,
+        )
+        store.close_round(closed, position)
+    return store
+
+
+def table(path):
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+class TestRestore:
+    def test_it_is_paused_and_says_what_it_has_brought_back_and_undone(self, tmp_path):
+        store, back = lived(tmp_path / "run.db"), tmp_path / "back.db"
+        store.change("me", capacity=3.5)
+        operate("backup", tmp_path / "copy.db", "--store", tmp_path / "run.db")
+        store.withdraw(2, "me", "revoked")
+        store.change("me", capacity=1.0)
+        said = operate("restore", tmp_path / "copy.db", "--store", back)
+        assert f"{back}: run night-shift is restored, and paused" in said
+        assert "as of 2100-01-01 00:00:30 UTC: round 4, capacity 3.5, mode running, 3 members" in said
+        assert "undone: every enrolment, revocation, code, capacity and mode since then" in said
+        assert said.index("operate revoke") < said.index("turnout serve") < said.index("operate resume")
+        restored = open_store(str(back))
+        assert (restored.control().mode, restored.devices()[2].left) == ("paused", None)
+        assert [line.what for line in restored.changes()][-2:] == ["restored", "mode"]
+
+    def test_the_devices_of_a_restored_run_take_part_only_once_it_is_resumed(self, tmp_path):
+        store = begun(tmp_path / "run.db")
+        (code,) = codes_for(store, 1)
+        store.backup(tmp_path / "copy.db")
+        operate("restore", tmp_path / "copy.db", "--store", tmp_path / "back.db")
+        with running(open_store(str(tmp_path / "back.db"))) as found:
+            token = send(found.url, "POST", "/v1/enrol", {"code": code, "nonce": "n" * 20})[1]["token"]
+            report = {"run": "test", "round": 0, "participates": True}
+            with ThreadPoolExecutor(1) as other:
+                answer = other.submit(send, found.url, "POST", "/v1/report", report, token)
+                eventually(lambda: found.coordinator.open.heard == 1)
+                with pytest.raises(TimeoutError):
+                    answer.result(0.7)
+                operate("resume", "--store", tmp_path / "back.db")
+                assert answer.result(20)[1]["counted"]
+
+
+class TestBooks:
+    def test_a_row_for_each_round(self, tmp_path):
+        lived(tmp_path / "run.db")  # and it is still open: a coordinator would be at work
+        operate("books", tmp_path / "books.csv", "--store", tmp_path / "run.db")
+        rows = table(tmp_path / "books.csv")
+        assert ",".join(rows[0]) == (
+            "round,closed_at,signal,capacity,participants,demand,members,heard,refused,frozen,seconds"
+        )
+        closed = ["2100-01-01T00:00:00.062Z", "2100-01-01T00:00:10.062Z"]
+        assert [row["closed_at"] for row in rows[:2]] == closed
+        counts = [
+            [int(row[name]) for name in ("round", "participants", "demand", "members", "heard", "refused")]
+            for row in rows
+        ]
+        assert counts == [[0, 2, 2, 3, 3, 0], [1, 2, 3, 3, 3, 1], [2, 0, 0, 2, 0, 0], [3, 2, 2, 3, 3, 0]]
+        assert [(row["capacity"], row["frozen"], row["seconds"]) for row in rows[1:3]] == [
+            ("3.0", "false", "1.25"),
+            ("4.0", "true", "1.25"),
+        ]
+        store = open_store(str(tmp_path / "run.db"))
+        assert [float(row["signal"]) for row in rows] == [closed.signal for closed in store.history()]
+
+    def test_a_row_for_each_device_and_round(self, tmp_path):
+        store = lived(tmp_path / "run.db")
+        (refused,) = np.flatnonzero(store.closed(1).codes == REFUSED)
+        operate("books", tmp_path / "books.csv", "--devices", "--store", tmp_path / "run.db")
+        found = {(int(row["round"]), int(row["device"])): row["outcome"] for row in table(tmp_path / "books.csv")}
+        second = {(1, slot): "refused" if slot == refused else "acknowledged" for slot in range(3)}
+        assert found == second | {
+            **{(0, 0): "acknowledged", (0, 1): "no", (0, 2): "acknowledged"},
+            **{(2, 0): "missing", (2, 2): "missing"},  # the second has left
+            **{(3, 0): "no", (3, 2): "acknowledged", (3, 3): "acknowledged"},
+        }
+
+    def test_what_devices_reported_is_for_the_owner_alone(self, tmp_path):
+        lived(tmp_path / "run.db")
+        operate("books", tmp_path / "books.csv", "--devices", "--store", tmp_path / "run.db")
+        assert (tmp_path / "books.csv").stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("command", ["books", "export", "backup", "password"])
+def test_no_file_is_overwritten(tmp_path, command):
+    lived(tmp_path / "run.db")
+    (tmp_path / "there").write_text("of last month")
+    with pytest.raises(TurnoutError, match=r"there: .*(must be new, got one that exists|File exists)"):
+        operate(command, tmp_path / "there", *(() if command == "password" else ("--store", tmp_path / "run.db")))
+    assert (tmp_path / "there").read_text() == "of last month"
+    assert sorted(path.name for path in tmp_path.glob("*there*")) == ["there"]
+
+
+def test_a_password_is_said_once_and_its_hash_is_kept(tmp_path):
+    path = tmp_path / "operator"
+    said = operate("password", path).strip()
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert said not in path.read_text()
+    assert matches(said, password_hash(path))
+    with pytest.raises(FileProblem, match="holds the hash of a password: give a file that has the password itself"):
+        read_password(path)

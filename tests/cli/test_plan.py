@@ -67,7 +67,8 @@ cost = { 1 = 2.5, 2 = { lognormal = [10, 0.5] } }
     ("arguments", "told"),
     [
         ([], "budget or gap is missing"),
-        (["--budget", 4, "--gap", 1], "is impossible: with that budget the smallest gap is"),
+        (["--budget", 4, "--gap", 1], "is impossible in 100 rounds: with that budget the smallest gap is"),
+        (["--gap", 150], "--gap must be above 0 and below 100 percent, got 150"),
         (["--budget", 4, "--capacity", 5000], "capacity must be"),
         (["--budget", 4, "-o", "plan.json"], "--output must be a .toml file"),
         (["--budget", 4, "--population", "nothing.csv", "--capacity", 3], "nothing.csv"),

@@ -1,14 +1,18 @@
 """`turnout status` against a real listener."""
 
+import contextlib
 import json
 import re
 import socket
+import ssl
+import threading
 
 import pytest
 import typer
 from typer.testing import CliRunner
 
 from service.fake_operated import PASSWORD, FakeOperated, served
+from service.served import self_signed
 from turnout.cli.status import status
 from turnout.errors import FileProblem
 from turnout.service.address import Unreachable
@@ -70,6 +74,25 @@ def refused(url, password_file, *options):
     return str(done.exception)
 
 
+def test_a_certificate_of_an_unknown_authority_asks_for_ca(password_file, tmp_path):
+    certificate, key = self_signed(tmp_path)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def shake_hands():
+            with contextlib.suppress(OSError), listener.accept()[0] as connection:
+                context.wrap_socket(connection, server_side=True).close()
+
+        thread = threading.Thread(target=shake_hands)
+        thread.start()
+        said = refused(f"https://localhost:{listener.getsockname()[1]}", password_file)
+        thread.join(10)
+    assert "CERTIFICATE_VERIFY_FAILED" in said
+    assert "--ca must name the PEM file of the authority" in said
+    assert "turnout serve" not in said
+
+
 def test_no_answer_or_a_wrong_password(password_file, tmp_path):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
@@ -79,7 +102,9 @@ def test_no_answer_or_a_wrong_password(password_file, tmp_path):
     assert "not a readable PEM file" in refused("https://127.0.0.1", password_file, *authority)
     assert "ca must be left out for http" in refused("http://127.0.0.1", password_file, *authority)
     with served(FakeOperated()) as server:
-        assert "no answer" in refused(server.url.replace("http:", "https:"), password_file)
+        secure = refused(server.url.replace("http:", "https:"), password_file)
+        assert "no answer" in secure
+        assert "if it is served without TLS, write http://" in secure
         assert "check the address" in refused(server.url + "/nothing", password_file)
         password_file.write_text("wrong")
         assert "wrong name or password: check --password-file" in refused(server.url, password_file)

@@ -6,19 +6,23 @@ import math
 import random
 import threading
 import time
+from dataclasses import replace
 
 import uvicorn
 
+from turnout.service.coordinator.device_list import device_list
 from turnout.service.coordinator.enrolment_desk import check_codes
+from turnout.service.coordinator.roll import Roll
 from turnout.service.operator.app import operator_app
 from turnout.service.operator.password import hashed
-from turnout.service.stores.store import Change
+from turnout.service.stores.store import Change, Device
 
 PASSWORD = "correct horse battery staple"
 PASSWORD_HASH = hashed(PASSWORD)
 
 BEGAN = 1_800_000_000.0
 DEVICES = 1200
+GONE = range(60, 480, 60)
 
 
 class FakeOperated:
@@ -39,6 +43,10 @@ class FakeOperated:
         self.capacity, self.mode, self.signal, self.level = 600.0, "running", 0.35, 0.1
         self.left, self.changes, self.books = {}, [Change(BEGAN, "command line", "began", "run night-shift")], []
         self.version, self.opened, self.begun = 0, time.monotonic(), time.monotonic()
+        self.roll = Roll()
+        self.roll.take(Device(slot, b"token %d" % slot, 1 + slot % 3, slot // 100, None, 0) for slot in range(DEVICES))
+        for slot in GONE:
+            self.roll.missed[slot] = 3 + slot
         for _ in range(rounds):
             self.close_round()
 
@@ -76,7 +84,7 @@ class FakeOperated:
     def snapshot(self):
         last = self.books[-1] if self.books else {"heard": 0, "frozen": False, "seconds": 0.0}
         members = DEVICES - len(self.left) if not self.waiting_for else DEVICES - self.waiting_for
-        gone = members - 60 if last["frozen"] else 7
+        gone = members - 60 if last["frozen"] else self.roll.gone()
         late = 0 if self.waiting_for else 14
         text = (
             "Every device has spent at most a total epsilon of 6.000 over 1,000 reports (delta 1e-06), against "
@@ -112,8 +120,10 @@ class FakeOperated:
             self.note(who, "mode", f"{was} -> {mode}")
 
     async def revoke(self, slot, who):
-        self.left[slot] = len(self.books)
-        self.note(who, "revoked", f"device {slot}")
+        if slot not in self.left:
+            self.left[slot] = len(self.books)
+            self.roll.take([replace(self.roll[slot], left=len(self.books))])
+            self.note(who, "revoked", f"device {slot}")
 
     async def issue_codes(self, count, weight, hours, who):
         check_codes(count, weight, hours)
@@ -123,9 +133,8 @@ class FakeOperated:
     async def log(self):
         return list(self.changes)
 
-    async def members(self):
-        usual = {"weight": 1, "joined": 0, "missed": 0}
-        return [{"slot": slot, "left": self.left.get(slot)} | usual for slot in range(DEVICES)]
+    async def devices(self, **asked):
+        return {"round": len(self.books)} | device_list(self.roll, **asked)
 
 
 class Served:

@@ -145,7 +145,8 @@ def enrolment(home: Path, device: int) -> dict:
 def look_around(serving: Serving, found: Evidence) -> None:
     """Use everything that an operator has."""
     url = found.operator.url
-    for path in ("/", "/api/snapshot", "/api/rounds", "/api/log", "/metrics", "/api/events", "/healthz"):
+    shown = ("snapshot", "rounds", "log", "devices", "events")
+    for path in ("/", *(f"/api/{name}" for name in shown), "/metrics", "/healthz"):
         found.words[path] = serving.ask(url, path)
     found.words["codes"] = serving.ask(url, "/api/codes", {"count": 2, "weight": 3})
     found.random |= {code.encode() for code in json.loads(found.words["codes"])["codes"]}

@@ -225,6 +225,34 @@ class TestRounds:
                 agent.step()
             assert agent.status()["working"] is None
 
+    def test_a_round_in_conflict_is_sat_out_and_counts_once(self, tmp_path):
+        """The coordinator holds another bit for the open round: it stays open for a while."""
+        coordinator, pauses = FakeCoordinator(lease=60.0), []
+
+        def contradicts(method, path, body):
+            if path == "/v1/report" and json.loads(body)["round"] in (1, 2):
+                return 409, {"error": "conflict", "message": "another bit", "next": following()}
+            return None
+
+        def sleep(seconds):
+            pauses.append(seconds)
+            if len(pauses) % 5 == 0:
+                coordinator.open += 1  # the round closes, without this device's bit
+
+        for following in (coordinator.offer, lambda: None):
+            folder, coordinator.open, coordinator.books = tmp_path / following.__name__, 0, {}
+            coordinator.nonces.clear()
+            coordinator.scripted = [contradicts] * 100
+            with make(folder, coordinator, coins=CountingCoins(1), sleep=sleep) as agent:
+                done = [agent.step() for _ in range(4)]
+                assert [one.outcome for one in done] == ["accepted", "conflict", "conflict", "accepted"]
+                assert all(one.participates is not None and one.lease == 0.0 for one in done[1:3])
+                assert agent.status()["working"] in (None, 3)
+            assert [round for round, (_, counted) in on_file(folder).items() if counted is False] == [1, 2]
+            sent = Counter(report["round"] for report in coordinator.reports())
+            assert sent == {0: 1, 1: 1, 2: 1, 3: 1}
+            coordinator.received.clear()
+
     def test_two_agents_in_one_folder_are_refused(self, tmp_path):
         coordinator = FakeCoordinator()
         with make(tmp_path, coordinator) as agent:
@@ -274,7 +302,8 @@ class TestBudget:
     def test_a_memoized_device_releases_once(self, tmp_path):
         memoized = {"kind": "memoized", "epsilon": 4.0, "price": 10.0}
         coordinator = FakeCoordinator(mechanism=memoized | {"levels": [0.2, 0.5, 0.8], "least": []})
-        with pytest.raises(Declined, match="epsilon 4 per lifetime"):
+        words = r"epsilon 4 per lifetime .*, which is all that it ever gives away, .* \(--epsilon-per-report 4\.0\)"
+        with pytest.raises(Declined, match=words):
             make(tmp_path / "a", FakeCoordinator(mechanism=memoized)).run(rounds=1)
         for _ in range(2):
             assert make(tmp_path / "b", coordinator, limit=Limit(1, 4.0)).run(rounds=5) == ALL_ROUNDS

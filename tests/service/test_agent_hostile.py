@@ -6,10 +6,11 @@ import os
 import pytest
 
 from service.agents import Always, make, reserved
-from service.fake_coordinator import CLAMP, FakeCoordinator
+from service.fake_coordinator import CLAMP, DirectWire, FakeCoordinator
 from turnout.algorithm.coins import SeededCoins
 from turnout.algorithm.mechanisms.clamp import Clamp
 from turnout.privacy.ledger import Limit
+from turnout.service.address import Unreachable
 from turnout.service.agent.agreement import Declined
 from turnout.service.agent.device_rounds import AgentProblem
 from turnout.service.agent.dialogue import RefusedByCoordinator, Revoked
@@ -77,7 +78,36 @@ def test_what_its_owner_has_not_allowed_is_declined_before_anything_is_reported(
     with pytest.raises(Declined), make(tmp_path, coordinator) as agent:
         agent.step()
     assert coordinator.reports() == []
+    assert coordinator.left  # nobody waits for it
     assert not (tmp_path / "ledger.jsonl").exists()
+
+
+def test_who_declines_tells_its_owner_what_it_is_now(tmp_path):
+    coordinator = FakeCoordinator(mechanism={"kind": "classical"})
+
+    class Gone(DirectWire):
+        def send(self, method, path, body, token):
+            if path != "/v1/enrol":
+                raise Unreachable("nobody there")
+            return super().send(method, path, body, token)
+
+    with (
+        pytest.raises(Declined, match=r"could not be told: ask the operator to revoke device [0-9a-f]{8}"),
+        make(tmp_path, coordinator, wire=Gone(coordinator)) as agent,
+    ):
+        agent.step()
+    for _ in range(2):  # the second time, the coordinator does not know it any more
+        with pytest.raises(Declined, match="has left the run: to join after all, it needs a new code"):
+            make(tmp_path, coordinator).run(rounds=1)
+    assert [path for _, path, _, _ in coordinator.received] == ["/v1/enrol", "/v1/leave", "/v1/leave"]
+
+
+def test_who_is_stopped_while_it_declines_still_says_why(tmp_path):
+    coordinator = FakeCoordinator(mechanism={"kind": "classical"})
+    agent = make(tmp_path, coordinator)
+    coordinator.scripted = [None, lambda *_: agent.stop()]
+    with pytest.raises(Declined, match="no certificate"), agent:
+        agent.step()
 
 
 def test_consent_is_explicit_and_recorded(tmp_path):
@@ -92,14 +122,15 @@ def test_consent_is_explicit_and_recorded(tmp_path):
 
 
 def test_who_accepts_mechanisms_without_a_certificate_has_not_given_up_the_limit_of_the_others(tmp_path):
-    larger = FakeCoordinator(mechanism=CLAMP | {"epsilon": 2.0})
     for limit in (None, Limit(100, 1.5)):
+        larger = FakeCoordinator(mechanism=CLAMP | {"epsilon": 2.0})
         with (
             pytest.raises(Declined, match="epsilon 2 per report"),
-            make(tmp_path, larger, consent=True, limit=limit) as agent,
+            make(tmp_path / str(limit), larger, consent=True, limit=limit) as agent,
         ):
             agent.step()
-    assert larger.reports() == []
+        assert larger.reports() == []
+    larger = FakeCoordinator(mechanism=CLAMP | {"epsilon": 2.0})
     make(tmp_path, larger, limit=Limit(100, 2.0)).run(rounds=2)
     assert read_status(tmp_path)["limit_epsilon_per_report"] == 2.0
 
@@ -263,6 +294,25 @@ def test_a_revoked_device_ends_its_work(tmp_path):
         with pytest.raises(Revoked, match="new code"):
             agent.run()
     assert ends
+
+
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        (401, {"error": "password", "message": "this needs the operator's name and password"}),
+        (400, {"error": "host", "message": "this listener answers to localhost only: use one of these names"}),
+    ],
+    ids=["password", "host"],
+)
+def test_the_operators_listener_is_told_from_the_devices(tmp_path, refusal):
+    coordinator = FakeCoordinator()
+    coordinator.scripted = [refusal]
+    with pytest.raises(RefusedByCoordinator, match=r"the operator's listener, not the devices'.*port 8440"):
+        make(tmp_path, coordinator).run(rounds=1)
+    make(tmp_path, coordinator).run(rounds=1)  # the code was not used up
+    coordinator.scripted = [refusal]
+    with pytest.raises(RefusedByCoordinator, match="operator's listener"):
+        make(tmp_path, coordinator).run(rounds=1)
 
 
 def test_a_wrong_code_is_refused_and_another_may_be_tried(tmp_path):

@@ -87,7 +87,7 @@ def test_a_lease_ends_by_itself_while_the_coordinator_is_dead_and_work_goes_on_a
     thread = threading.Thread(target=agent.run)
     thread.start()
     until(lambda: ends)
-    assert ends[0] - begun < 0.8
+    assert ends[0] - begun < 3.0
     time.sleep(0.2)
     assert agent.status()["working"] is None
     dead.clear()

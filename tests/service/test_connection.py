@@ -114,6 +114,21 @@ def test_a_kept_connection_that_has_died_is_made_anew_once():
         get(url)
 
 
+def test_a_listener_that_hangs_up_on_plain_http_may_want_https():
+    for reply in (b"", b"\x15\x03\x01\x00\x02\x02\x46\r\n"):  # uvicorn's way, and a TLS alert
+        with (
+            raw_server(answers(reply)) as url,
+            pytest.raises(Unreachable, match="if it is served with TLS, write https://"),
+        ):
+            get(url)
+    with raw_server(answers(GOOD)) as url:
+        wire = HttpWire(url)
+        wire.send("GET", "/x", None, None)
+    with pytest.raises(Unreachable) as problem:  # it has answered once: the address is right
+        wire.send("GET", "/x", None, None)
+    assert "https://" not in str(problem.value)
+
+
 def test_what_is_sent_is_what_was_given():
     seen = []
 
@@ -260,11 +275,13 @@ class TestTls:
 
         for name in ("ca", "other"):
             openssl("req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", f"{name}.key", "-out", f"{name}.pem",
-                    "-subj", f"/CN={name}", "-days", "2", "-addext", "basicConstraints=critical,CA:TRUE")  # fmt: skip
+                    "-subj", f"/CN={name}", "-days", "2", "-addext", "basicConstraints=critical,CA:TRUE",
+                    "-addext", "keyUsage=critical,keyCertSign,cRLSign")  # fmt: skip
         openssl(
             "req", "-newkey", "rsa:2048", "-nodes", "-keyout", "here.key", "-out", "here.csr", "-subj", "/CN=localhost"
         )
-        (home / "ext").write_text("subjectAltName=DNS:localhost\n")
+        # Python 3.13 wants all of it.
+        (home / "ext").write_text("subjectAltName=DNS:localhost\nauthorityKeyIdentifier=keyid\n")
         openssl("x509", "-req", "-in", "here.csr", "-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-out",
                 "here.pem", "-days", "2", "-extfile", "ext")  # fmt: skip
         return home
@@ -277,10 +294,14 @@ class TestTls:
             assert [wire.send("GET", "/x", None, "t").status for _ in range(2)] == [200, 200]
             wire.close()
             for options in ({}, {"ca": authority / "other.pem"}):
-                with pytest.raises(Unreachable, match="certificate verify failed"):
+                with pytest.raises(Unreachable, match=r"certificate verify failed.*: --ca must name the PEM file"):
                     get(url, **options)
-            with pytest.raises(Unreachable, match=r"not valid for '127\.0\.0\.1'"):
+            with pytest.raises(Unreachable, match=r"not valid for '127\.0\.0\.1'.*: call it by a name that"):
                 get(url.replace("localhost", "127.0.0.1"), ca=authority / "ca.pem")
+
+    def test_tls_where_there_is_none(self):
+        with raw_server(answers(GOOD)) as url, pytest.raises(Unreachable, match="without TLS, write http://"):
+            get(url.replace("http:", "https:"))
 
     def test_a_held_request_over_tls_is_cut_at_once(self, authority):
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

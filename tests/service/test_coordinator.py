@@ -11,34 +11,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from service.bare_device import Device, at_once
 from service.running import begun, codes_for, running, send, usual_rules
 from turnout.report.run_report import run_page
 from turnout.service.coordinator.coordinator import Coordinator
 from turnout.service.coordinator.export import export
+from turnout.service.protocol import Welcome, tag_of
 from turnout.service.rules import Safety, Timing
 from turnout.service.stores.locations import open_store
 from turnout.service.stores.store import Store, StoreProblem
-
-NONCE = "a nonce of the device's own"
-
-
-class Device:
-    """The least that a device can be: it has a token, and reports what it is told to."""
-
-    def __init__(self, url: str, code: str) -> None:
-        self.url = url
-        status, self.welcome = send(url, "POST", "/v1/enrol", {"code": code, "nonce": NONCE})
-        assert status == 201, self.welcome
-        self.token = self.welcome["token"]
-
-    def report(self, round: int, participates: bool, run: str = "test"):
-        body = {"run": run, "round": round, "participates": participates}
-        return send(self.url, "POST", "/v1/report", body, self.token)
-
-
-def at_once(*calls):
-    with ThreadPoolExecutor(len(calls)) as pool:
-        return [future.result(30) for future in [pool.submit(call) for call in calls]]
 
 
 @pytest.fixture
@@ -47,9 +28,11 @@ def store(tmp_path: Path) -> Store:
 
 
 def test_a_device_is_told_what_is_public_and_nothing_else(store: Store) -> None:
-    [code] = codes_for(store, 1, weight=7)
+    codes = codes_for(store, 2, weight=7)
     with running(store) as coordinator:
-        welcome = Device(coordinator.url, code).welcome
+        welcome, later = (Device(coordinator.url, code).welcome for code in codes)
+        tags = [tag_of(coordinator.coordinator.roll[slot].token) for slot in (0, 1)]
+        assert tags == [Welcome.read(one).tag for one in (welcome, later)], "by which people know it on both sides"
     assert set(welcome) == {
         "version", "run", "token", "weight", "prior_average", "prior_rounds", "remember", "by", "mechanism", "offer",
     }  # fmt: skip
@@ -218,6 +201,22 @@ def test_who_leaves_is_not_waited_for(store: Store) -> None:
         assert [answer["counted"] for _, answer in answers] == [True, True]
         assert send(coordinator.url, "GET", "/v1/round", None, three.token)[0] == 401
         assert send(coordinator.url, "GET", "/v1/round", None, one.token)[1]["round"] == 1
+
+
+def test_who_is_revoked_hears_of_it_at_once(store: Store) -> None:
+    """Its held request is answered, and the next one is refused; the others go on waiting."""
+    codes = codes_for(store, 3)
+    with running(store) as coordinator:
+        one, two, _ = (Device(coordinator.url, code) for code in codes)
+        with ThreadPoolExecutor(2) as pool:
+            revoked, held = pool.submit(one.report, 0, True), pool.submit(two.report, 0, True)
+            wait_until(lambda: len(coordinator.coordinator.waiting) == 2)
+            coordinator.call(coordinator.coordinator.withdraw, 0, "test", "revoked")
+            assert revoked.result(2)[1]["outcome"] == "pending"
+            assert not held.done()
+            assert one.report(0, True)[0] == 401
+            coordinator.call(coordinator.coordinator.withdraw, 2, "test", "revoked")
+            assert held.result(5)[1]["counted"]
 
 
 def test_the_hard_limit_holds_and_the_refused_are_told(tmp_path: Path) -> None:

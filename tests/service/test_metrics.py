@@ -109,6 +109,9 @@ def usual(**changes):
         ({"gone": 1200}, "all are gone"),
         ({"open_seconds": 100.0}, "does not close"),
         ({"open_seconds": 100.0, "mode": "draining"}, "does not close"),
+        ({"capacity": 100.0, "members": 9, "reachable": [2.4, 6.6]}, "capacity of 100 cannot be met: 9 devices bring"),
+        ({"capacity": 1.0, "members": 9, "reachable": [2.4, 6.6]}, "bring 2.4 to 6.6 on average, whatever the signal"),
+        ({"signal": 1e6, "most_signal": 1e6}, "at its bound"),
     ],
 )
 def test_trouble(changes, said):
@@ -125,6 +128,8 @@ def test_trouble(changes, said):
         {"members": 0, "heard": 0, "gone": 0, "open_seconds": 1e6},
         {"faults": {"full disk": 3}},
         {"late": 600},
+        {"capacity": 100.0, "members": 9, "reachable": [2.4, 6.6], "waiting_for": 50},
+        {"capacity": 6.6, "members": 9, "reachable": [2.4, 6.6]},
     ],
 )
 def test_no_trouble(changes):

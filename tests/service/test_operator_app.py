@@ -1,6 +1,5 @@
 """The operator's listener over real sockets: who gets in, what is shown and changed, what bad input comes to."""
 
-import base64
 import http.client
 import itertools
 import json
@@ -10,37 +9,10 @@ from contextlib import closing
 
 import pytest
 
-from service.fake_operated import DEVICES, PASSWORD, FakeOperated, served
+from service.fake_operated import DEVICES, FakeOperated, served
+from service.operator_client import ask, basic, change
 from turnout.service.operator import app as module
 from turnout.service.stores.store import USUAL_HOURS, StoreProblem
-
-
-class Reply:
-    def __init__(self, status, headers, content):
-        self.status, self.headers, self.content = status, headers, content
-
-    @property
-    def json(self):
-        return json.loads(self.content)
-
-
-def basic(user="operator", password=PASSWORD):
-    return {"Authorization": "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()}
-
-
-def ask(server, path, method="GET", body=None, headers=None, auth=True):
-    with closing(http.client.HTTPConnection("127.0.0.1", server.port, timeout=10)) as connection:
-        connection.request(method, path, body, (basic() if auth else {}) | (headers or {}))
-        reply = connection.getresponse()
-        return Reply(reply.status, {name.lower(): value for name, value in reply.getheaders()}, reply.read())
-
-
-def change(server, path, body, **headers):
-    usual = {"Content-Type": "application/json", "X-Turnout": "1"}
-    content = body if isinstance(body, (str, bytes)) else json.dumps(body)
-    return ask(
-        server, path, "POST", content, usual | {name.replace("_", "-"): value for name, value in headers.items()}
-    )
 
 
 @pytest.fixture(scope="module")
@@ -61,6 +33,7 @@ def server(anew, operated):
 
 
 PATHS = ["/", "/static/operator.js", "/static/operator.css", "/plotly.js", "/api/snapshot", "/api/rounds", "/api/log"]
+PATHS += ["/static/devices.js", "/static/asking.js", "/static/showing.js", "/api/devices"]
 
 
 # Who gets in

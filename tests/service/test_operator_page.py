@@ -1,6 +1,5 @@
 """The operator's page in a real browser: live, in both schemes, on a phone, by keyboard, cut off and back."""
 
-import contextlib
 import itertools
 import re
 import time
@@ -8,63 +7,14 @@ import time
 import pytest
 
 from report.browser import chromium
-from service.fake_operated import PASSWORD, FakeOperated, Served, served
-
-WIDTHS = {"desk": 1320, "phone": 390}
+from service.fake_operated import FakeOperated, Served, served
+from service.operator_view import WIDTHS, opened
 
 
 @pytest.fixture(scope="module")
 def browser():
     with chromium() as found:
         yield found
-
-
-class View:
-    """An open page, with what its console said."""
-
-    def __init__(self, page):
-        self.page, self.errors, self.requests = page, [], []
-        page.on("console", lambda said: said.type in ("error", "warning") and self.errors.append(said.text))
-        page.on("pageerror", lambda error: self.errors.append(str(error)))
-        page.on("request", lambda request: self.requests.append(request.url))
-
-    def text(self, name):
-        return self.page.inner_text(f"#{name}")
-
-    def wait(self, selector, **how):
-        self.page.wait_for_selector(selector, **({"state": "attached", "timeout": 20_000} | how))
-
-    def drawn(self, rounds):
-        """Wait until the round is drawn."""
-        self.wait(f"html[data-drawn='{rounds}']")
-
-    def colours(self):
-        """Of the paper, and of the plots' letters."""
-        body = self.page.evaluate("getComputedStyle(document.documentElement).getPropertyValue('--paper').trim()")
-        letters = "getComputedStyle(document.querySelector('.legendtext')).fill"
-        return body, self.page.evaluate(letters)
-
-    def overflow(self):
-        return self.page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
-
-    def assert_healthy(self, server):
-        assert self.errors == []
-        assert all(address.startswith((server.url, "data:")) for address in self.requests)
-        assert self.overflow() <= 0
-
-
-@contextlib.contextmanager
-def opened(browser, server, *, scheme="light", width=WIDTHS["desk"], password=PASSWORD):
-    touch = {"is_mobile": True, "has_touch": True, "device_scale_factor": 2} if width < 600 else {}
-    credentials = {"username": "operator", "password": password}
-    size = {"width": width, "height": 844}
-    context = browser.new_context(color_scheme=scheme, viewport=size, http_credentials=credentials, **touch)
-    try:
-        view = View(context.new_page())
-        view.answer = view.page.goto(server.url)
-        yield view
-    finally:
-        context.close()
 
 
 def linear(colour):
@@ -233,11 +183,6 @@ def test_codes_are_shown_once_and_copied(desk):
     view.page.click("#hide")
     view.wait("#codes-made", state="hidden")
     assert codes[0] not in view.page.content() + view.page.input_value("#codes")
-    view.page.fill("#slot", "17")
-    view.page.click("#revoke-form button")
-    view.page.click("#ask-yes")
-    view.wait("#revoke-said.good")
-    assert list(operated.left) == [17]
     view.assert_healthy(server)
 
 
@@ -247,16 +192,19 @@ def test_a_lost_connection_is_shown_and_comes_back_by_itself(browser):
     try:
         with opened(browser, server) as view:
             view.drawn(29)
+            view.lists(range(50))
             server.stop()
             view.wait("#lost", state="visible")
             assert view.text("link-text") == "Connection lost"
             assert view.page.is_disabled("[data-mode=paused]")
+            assert view.page.is_disabled("[data-slot='3'] button")
             operated.close_round()
             server = Served(operated, port=server.port)
             view.drawn(30)
             assert view.text("link-text") == "Live"
             assert not view.page.is_visible("#lost")
             assert view.page.is_enabled("[data-mode=paused]")
+            assert view.page.is_enabled("[data-slot='3'] button")
             shown = view.page.evaluate("document.getElementById('turnout-plot').data[0].x")
             assert shown == list(range(31))  # none lost, none twice
     finally:

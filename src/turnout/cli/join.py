@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 DELTA = 1e-6
 FOR_GOOD = 3
-"""The exit status when starting again would not help: revoked, declined, refused."""
+"""The exit status when starting again would not help: revoked, declined, refused, files that are lost."""
 
 
 Url = Annotated[
@@ -59,6 +59,14 @@ AcceptUncertified = Annotated[
 RaiseLimit = Annotated[
     bool, typer.Option("--raise-limit", help="Agree to higher limits than before; this is recorded.")
 ]
+CountMissing = Annotated[
+    bool,
+    typer.Option(
+        "--count-missing-as-spent",
+        help="The ledger is lost, or older than its witness, and no copy is left: go on, and count what is missing as "
+        "spent; this is recorded.",
+    ),
+]
 Witness = Annotated[
     Path | None, typer.Option(help="The ledger's second file, best on other storage.", show_default=False)
 ]
@@ -92,6 +100,7 @@ def join(
     epsilon_per_report: EpsilonPerReport = None,
     accept_uncertified: AcceptUncertified = False,
     raise_limit: RaiseLimit = False,
+    count_missing_as_spent: CountMissing = False,
     witness: Witness = None,
     after_stop: AfterStop = "leave",
     on_participate: OnParticipate = None,
@@ -119,7 +128,7 @@ def join(
     work = CommandWork(on_participate, on_stop, make_folder(folder))
     options: dict[str, Any] = {"code": code, "after_stop": after_stop, "ca": ca, "timeout": timeout, "work": work}
     options |= {"limit": _limit(folder, reports, epsilon_per_report), "witness": witness}
-    options |= {"consent": accept_uncertified, "raise_limit": raise_limit}
+    options |= {"consent": accept_uncertified, "raise_limit": raise_limit, "spend_missing": count_missing_as_spent}
     _take_part(screen, url, folder, costs, rounds, options)
 
 
@@ -127,11 +136,14 @@ def _take_part(
     screen: _Screen, url: str, folder: Path, costs: Any, rounds: int | None, options: dict[str, Any]
 ) -> None:
     """Run the agent until it ends or a signal ends it; what cannot be helped by a restart has a status of its own."""
+    from turnout.client.durable import StoreRolledBack
+    from turnout.privacy.ledger import LedgerRolledBack
     from turnout.service.agent.agent import ASKED, BUDGET, Agent
     from turnout.service.agent.agreement import Declined
     from turnout.service.agent.device_rounds import AgentProblem
     from turnout.service.agent.dialogue import Halted, RefusedByCoordinator, Revoked
 
+    for_good = (Declined, RefusedByCoordinator, Revoked, AgentProblem, LedgerRolledBack, StoreRolledBack)
     with Agent(url, folder, costs, on_round=screen.round, on_problem=screen.problem, **options) as agent:
         with _signals(agent.stop):
             try:
@@ -139,7 +151,7 @@ def _take_part(
                 ended = agent.run(rounds)
             except Halted:
                 ended = ASKED
-            except (Declined, RefusedByCoordinator, Revoked, AgentProblem) as problem:
+            except for_good as problem:
                 agent.close()
                 typer.echo(f"error: {' '.join(str(problem).split())}", err=True)
                 raise typer.Exit(FOR_GOOD) from None
@@ -159,6 +171,7 @@ class _Screen:
         total = agreement.total(agreement.limit.reports, DELTA)
         facts = {
             "run": welcome.run,
+            "tag": welcome.tag,
             "mechanism": agreement.mechanism.settings(),
             "epsilon": agreement.certificate.epsilon,
             "per": agreement.certificate.per,
@@ -177,7 +190,7 @@ class _Screen:
                 "[yellow]note[/yellow]        plain http: others on the way can read this device's token"
             )
         for name, text in (
-            ("run", f"{welcome.run} at {url}, weight {welcome.weight:,}"),
+            ("run", f"{welcome.run} at {url} as device {welcome.tag}, weight {welcome.weight:,}"),
             ("mechanism", agreement.mechanism.kind),
             ("one report", str(agreement.certificate)),
             ("at most", repr(total)),
@@ -213,11 +226,13 @@ class _Screen:
         """The account at the end."""
         account = agent.account(DELTA)
         if self._json:
-            facts = {"reports": account.rounds, "total_epsilon": account.epsilon, "delta": account.delta}
-            self._print({"event": "ended", "why": why} | facts)
+            reports, total, delta = (account.rounds, account.epsilon, account.delta) if account else (None, None, None)
+            facts = {"event": "ended", "why": why, "reports": reports, "total_epsilon": total, "delta": delta}
+            self._print(facts)
             return
         first = "the budget is spent: this device has left the run" if spent else "ended, work is off"
-        self._console.print(f"{first}; in this run {account!r}", markup=False)
+        told = f"in this run {account!r}" if account else "the coordinator had not answered yet"
+        self._console.print(f"{first}; {told}", markup=False)
 
     def _print(self, facts: dict[str, Any]) -> None:
         plain = {name: str(value) if value in (math.inf, -math.inf) else value for name, value in facts.items()}
@@ -273,9 +288,8 @@ def _show_status(folder: Path, as_json: bool) -> None:
     if not found["enrolled"]:
         typer.echo("enrolled    not yet: the coordinator has not answered")
         return
-    typer.echo(
-        f"run         {found['run']} at {found['url']}, weight {found['weight']:,}, since round {found['joined']}"
-    )
+    where = f"{found['run']} at {found['url']} as device {found['tag']}"
+    typer.echo(f"run         {where}, weight {found['weight']:,}, since round {found['joined']}")
     working = "no" if found["working"] is None else f"yes, for round {found['working']}"
     typer.echo(f"work on     {working}")
     if found["last_round"] is not None:

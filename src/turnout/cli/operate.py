@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from turnout.cli import choices
+from turnout.errors import invalid
 
 if TYPE_CHECKING:
     from turnout.service.stores.store import Store
 
 app = typer.Typer(
     name="operate",
-    help="Codes, devices, capacity, pause, backup and export of a coordinator's run.",
+    help="Codes, devices, capacity, pause, backup, books and export of a coordinator's run.",
     no_args_is_help=True,
     rich_markup_mode="rich",
 )
@@ -58,26 +59,36 @@ def codes(
 
 @app.command()
 def devices(store: Location = "turnout.db", as_json: choices.AsJson = False) -> None:
-    """List the devices: number, weight, the round it joined, the round it left."""
+    """List the devices: number, tag (as the device shows it), weight, the round it joined, the round it left."""
+    from turnout.service.protocol import tag_of
+
     found = opened(store).devices()
     if as_json:
         keys = ("slot", "weight", "joined", "left")
-        typer.echo(json.dumps([{key: getattr(device, key) for key in keys} for device in found]))
+        lines = [{key: getattr(device, key) for key in keys} | {"tag": tag_of(device.token)} for device in found]
+        typer.echo(json.dumps(lines))
         return
-    typer.echo("device  weight  joined  left")
+    typer.echo("device  tag       weight  joined  left")
     for device in found:
         left = "-" if device.left is None else str(device.left)
-        typer.echo(f"{device.slot:6d}  {device.weight:6d}  {device.joined:6d}  {left:>4}")
+        typer.echo(f"{device.slot:6d}  {tag_of(device.token)}  {device.weight:6d}  {device.joined:6d}  {left:>4}")
 
 
 @app.command()
 def revoke(
-    device: Annotated[int, typer.Argument(help="Its number, as `devices` lists it.")],
+    device: Annotated[str, typer.Argument(help="Its number or tag, as `devices` lists it.")],
     store: Location = "turnout.db",
 ) -> None:
     """Void a device's token: it is no member from the open round on."""
-    gone = opened(store).withdraw(device, WHO, "revoked")
-    typer.echo(f"device {device} is no member from round {gone.left} on")
+    from turnout.service.protocol import tag_of
+
+    books = opened(store)
+    by_tag = {tag_of(one.token): one.slot for one in books.devices()}
+    slot = by_tag.get(device.lower(), int(device) if device.isdecimal() else -1)
+    if slot not in by_tag.values():
+        raise invalid("device", "the number or the tag of one", repr(device), "see `turnout operate devices`")
+    gone = books.withdraw(slot, WHO, "revoked")
+    typer.echo(f"device {slot} is no member from round {gone.left} on")
 
 
 @app.command()
@@ -126,8 +137,11 @@ def log(store: Location = "turnout.db", as_json: choices.AsJson = False) -> None
         typer.echo(json.dumps([vars(change) for change in found]))
         return
     for change in found:
-        when = datetime.fromtimestamp(change.at, UTC).strftime("%Y-%m-%d %H:%M:%S")
-        typer.echo(f"{when}  {change.who}  {change.what}  {change.detail}")
+        typer.echo(f"{_moment(change.at)}  {change.who}  {change.what}  {change.detail}")
+
+
+def _moment(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%S")
 
 
 @app.command()
@@ -137,12 +151,51 @@ def export(
 ) -> None:
     """Write the run as a trajectory, the same as a simulation's."""
     from turnout.service.coordinator.export import export as make
-    from turnout.simulation.output import check_writable
+    from turnout.simulation.output import check_new
 
-    check_writable(output)
+    check_new(output)
     trajectory = make(opened(store))
     trajectory.save(output)
     typer.echo(f"{output}: {trajectory!r}")
+
+
+@app.command()
+def books(
+    output: Annotated[Path, typer.Argument(help="A new CSV file.")],
+    store: Location = "turnout.db",
+    devices: Annotated[bool, typer.Option("--devices", help="A row for each device and round.")] = False,
+) -> None:
+    """Write what the books have of each round, or with --devices of each device in each round, while it runs."""
+    import csv
+    from io import TextIOWrapper
+
+    from rich.console import Console
+
+    from turnout.service.coordinator.books import DEVICE_COLUMNS, ROUND_COLUMNS, device_rows, round_rows
+    from turnout.simulation.output import check_new, whole_file
+
+    check_new(output)
+    kept = opened(store)
+    columns, rows = (DEVICE_COLUMNS, device_rows(kept)) if devices else (ROUND_COLUMNS, round_rows(kept))
+    with (
+        Console(stderr=True).status(f"writing {output.name}"),
+        whole_file(output, private=True) as file,
+        TextIOWrapper(file, encoding="utf-8", newline="") as text,
+    ):
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(columns)
+        writer.writerows(rows)
+    typer.echo(f"{output}: {'a row for each device and round' if devices else 'a row for each round'}")
+
+
+@app.command()
+def password(
+    output: Annotated[Path, typer.Argument(help="A new file, for `turnout serve --password-file`.")],
+) -> None:
+    """Make an operator's password and say it this once: the file holds its scrypt hash alone."""
+    from turnout.service.operator.password import new_password_file
+
+    typer.echo(new_password_file(output, hash_only=True))
 
 
 @app.command()
@@ -160,8 +213,17 @@ def restore(
     copy: Annotated[Path, typer.Argument(help="A file of `turnout operate backup`.")],
     store: Location = "turnout.db",
 ) -> None:
-    """Make a new store from a backup; an existing one is never overwritten. Devices resend what it has forgotten."""
+    """Make a new store from a backup; an existing one is never overwritten. The run is paused: see what is undone."""
     from turnout.service.stores.backup import restore as make
 
-    make(copy, store)
-    typer.echo(f"{store.split('@')[-1]}: restored; start it with `turnout serve`")
+    found = make(copy, store, WHO)
+    control, place = found.control, store.rpartition("@")[2]
+    typer.echo(f"{place}: run {found.run.name} is restored, and paused")
+    typer.echo(
+        f"as of {_moment(found.as_of)} UTC: round {found.round}, capacity {control.capacity:g}, mode {control.mode}, "
+        f"{found.members} members"
+    )
+    typer.echo(
+        "undone: every enrolment, revocation, code, capacity and mode since then; codes used since are good again"
+    )
+    typer.echo("next: `turnout operate revoke` who was revoked since, `turnout serve`, then `turnout operate resume`")

@@ -124,17 +124,23 @@ def _serve(
 ) -> None:
     from turnout.service.coordinator.serve import begin_or_continue
     from turnout.service.coordinator.serve import serve as go
+    from turnout.service.listening.listeners import check
     from turnout.service.many_connections import run_in_loop
     from turnout.service.stores.locations import open_store
+    from turnout.service.stores.store import TAKEN, StoreProblem
 
+    for place in (devices, operator):  # nothing is begun that could not be served
+        check(place.listener(None))
     opened = open_store(store, create="capacity" in given)
+    if not opened.shared and not opened.lead():
+        raise StoreProblem(TAKEN)
     made = begin_or_continue(opened, run, given)
     secret, checked = _password(store, password_file)
 
     def bound(listeners: Mapping[str, Bound]) -> None:
         typer.echo(f"run {made.name}, kept in {store.rpartition('@')[2]}")
         typer.echo(f"devices connect to {listeners['devices'].url}")
-        typer.echo(f"operator's page {listeners['operator'].url} (user operator, password in {secret})")
+        typer.echo(f"operator's page {listeners['operator'].url} (user operator, password file {secret})")
 
     run_in_loop(go(opened, devices, operator, checked, bound=bound))
     typer.echo("stopped: the open round stays open, start it again to go on")

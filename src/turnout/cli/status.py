@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from turnout.cli import choices
-from turnout.service.address import Address, Unreachable
+from turnout.service.address import Address, Unreachable, what_to_correct
 
 HEALTHY, TROUBLED = 0, 1
 """The exit codes; like every error of a command, no answer is 2."""
@@ -60,15 +60,15 @@ class _Asking:
             def redirect_request(self, *args: Any) -> None:
                 return None
 
-        address = Address.of(url, ca)
-        self._url = str(address)
+        self._address = Address.of(url, ca)
+        self._url = str(self._address)
         self._token = base64.b64encode(f"operator:{password}".encode()).decode()
-        self._opener = build_opener(HTTPSHandler(context=address.tls), NoRedirects)
+        self._opener = build_opener(HTTPSHandler(context=self._address.tls), NoRedirects)
 
     def object(self, path: str) -> dict[str, Any]:
         """The JSON object at a path."""
         from http.client import HTTPException
-        from urllib.error import HTTPError
+        from urllib.error import HTTPError, URLError
         from urllib.request import Request
 
         request = Request(self._url + path, headers={"Authorization": f"Basic {self._token}"})
@@ -78,8 +78,10 @@ class _Asking:
         except HTTPError as error:
             raise Unreachable(f"{self._url}: {_said(error)}") from error
         except (OSError, HTTPException, ValueError) as error:
-            reason = getattr(error, "reason", None) or error
-            raise Unreachable(f"{self._url}: no answer ({reason}): is `turnout serve` running there?") from error
+            reason = error.reason if isinstance(error, URLError) else error
+            correct = what_to_correct(reason, self._address) if isinstance(reason, BaseException) else ""
+            remedy = correct or "is `turnout serve` running there?"
+            raise Unreachable(f"{self._url}: no answer ({reason}): {remedy}") from error
         if not isinstance(found, dict):
             raise Unreachable(f"{self._url}: this is no operator's listener: check the port")
         return found

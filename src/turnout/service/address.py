@@ -79,6 +79,38 @@ class Address:
         return f"http{'s' if self.tls else ''}://{self.name}{self.prefix}"
 
 
+_OTHER_NAME = "call it by a name that its certificate has"
+_CERTIFICATES = {
+    9: "set this machine's clock",
+    10: "have it renewed, or set this machine's clock",
+    62: _OTHER_NAME,
+    64: _OTHER_NAME,
+}
+"""What to do about OpenSSL's verdicts: not yet valid, expired, another host name, another IP address."""
+
+
+def what_to_correct(error: BaseException, address: Address) -> str:
+    """What an owner may have to correct when a first connection fails like this; "" if it is to be waited for.
+
+    Example:
+        >>> what_to_correct(ConnectionResetError(), Address("localhost", 8440))
+        'if it is served with TLS, write https://'
+        >>> what_to_correct(ConnectionRefusedError(), Address("localhost", 8440))
+        ''
+    """
+    if address.tls is None:  # a TLS listener hangs up on plain HTTP, or answers in bytes that are none
+        from http.client import BadStatusLine
+
+        hung_up = isinstance(error, (BadStatusLine, ConnectionResetError))
+        return "if it is served with TLS, write https://" if hung_up else ""
+    import ssl
+
+    if isinstance(error, ssl.SSLCertVerificationError):
+        usual = "--ca must name the PEM file of the authority that signed its certificate"
+        return _CERTIFICATES.get(error.verify_code, usual)
+    return "if it is served without TLS, write http://" if isinstance(error, ssl.SSLError) else ""
+
+
 def trusting(ca: str | Path | None) -> ssl.SSLContext:
     """TLS that trusts the authorities in a PEM file, or the system's.
 

@@ -7,6 +7,7 @@ the acknowledgement and the next signal come down. The file `openapi.json` besid
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import re
@@ -40,6 +41,16 @@ class ProtocolProblem(TurnoutError):
         >>> issubclass(ProtocolProblem, TurnoutError)
         True
     """
+
+
+def tag_of(hashed_token: bytes) -> str:
+    """A device's tag: from its token's hash, which both sides can make. Its number would tell how many came before.
+
+    Example:
+        >>> tag_of(hashlib.sha256(b"a token of 32 random bytes").digest())
+        '8978c109'
+    """
+    return hashed_token.hex()[:8]
 
 
 @dataclass(frozen=True)
@@ -153,6 +164,11 @@ class Welcome:
     by: str
     mechanism: Mapping[str, Any]
     offer: Offer
+
+    @property
+    def tag(self) -> str:
+        """By which people on both sides know the device."""
+        return tag_of(hashlib.sha256(self.token.encode()).digest())
 
     def body(self) -> dict[str, Any]:
         """As a message."""

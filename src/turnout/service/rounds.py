@@ -92,7 +92,7 @@ class ClosedRound:
         demand: the weight that moved the signal: every "yes", and missing devices as the operator chose.
         members: how many devices there were.
         heard: how many of them reported.
-        frozen: whether the signal did not follow: too few reported, or devices were still coming back.
+        frozen: whether the signal did not follow: too few decided by it, or devices were still coming back.
         seconds: how long it was open.
         closed_at: the wall clock, seconds since 1970; for people, never for decisions.
     """
@@ -129,6 +129,7 @@ def close(
     random: np.random.Generator,
     *,
     before: Sequence[ClosedRound] = (),
+    replayed: npt.NDArray[np.bool_] | None = None,
     acknowledge: bool = True,
     seconds: float = 0.0,
     closed_at: float = 0.0,
@@ -146,6 +147,7 @@ def close(
         capacity: what is needed.
         random: who is refused beyond the hard limit is drawn, so that nobody gains by being early.
         before: the rounds before, the newest last; more than `LOOKS_BACK` are not needed.
+        replayed: decided earlier, under another signal, shape (slots,): they count, but the signal must not follow.
         acknowledge: False where the operator stops everyone: no "yes" counts, and the signal stays.
         seconds: how long it was open.
         closed_at: the wall clock.
@@ -160,7 +162,8 @@ def close(
     demand = int(members.weight[codes == YES].sum()) + held
     room = np.inf if rules.safety.hard_limit is None else rules.safety.hard_limit - held
     _refuse_beyond(room if acknowledge else 0.0, codes, members, random)
-    enough = heard.sum() >= max(1, rules.safety.quorum * members.here.sum())
+    fresh = heard if replayed is None else heard & ~replayed
+    enough = fresh.sum() >= max(1, rules.safety.quorum * members.here.sum())
     frozen = not (acknowledge and enough) or still_returning(int(heard.sum()), int(members.here.sum()), before)
     closed = ClosedRound(
         round=position.round,

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+import numpy as np
+
 from turnout.algorithm.client import Averaging, Prior
 from turnout.algorithm.controllers import controller_from_settings
 from turnout.algorithm.mechanism import Mechanism
@@ -14,6 +16,7 @@ from turnout.algorithm.mechanisms import mechanism_from_settings
 from turnout.algorithm.self_tuning import SelfTuningController
 from turnout.algorithm.server import Controller, IntegralController
 from turnout.errors import invalid
+from turnout.privacy.certificate import check_public_average
 from turnout.settings import Table
 
 ABSENT, LAST = "absent", "last"
@@ -107,7 +110,7 @@ class Rules:
         safety: the limits.
         timing: the seconds.
         wait_for: no round closes before so many have enrolled.
-        delta: the chance left over in the account that is shown.
+        delta: the slack of the total that is shown (see `Account`).
 
     Example:
         >>> from turnout.algorithm.mechanisms.clamp import Clamp
@@ -129,6 +132,11 @@ class Rules:
         if self.mechanism.needs_population:
             remedy = "give memoized with its price and levels: `turnout plan` finds them"
             raise invalid("mechanism", "one that a device can use by itself", self.mechanism.kind, remedy)
+        check_public_average(self.mechanism, self.averaging)
+        for name, value in self.mechanism.settings().items():
+            if np.ndim(value) and not self.mechanism.releases_once:  # its levels are one public list for all
+                allowed = "one number for the whole fleet"
+                raise invalid(f"mechanism.{name}", allowed, f"a list of {np.size(value)}", "give the smallest of them")
         if self.wait_for < 0:
             raise invalid("wait_for", "0 or more devices", self.wait_for, "try 1")
 
@@ -184,29 +192,36 @@ def rules_from_settings(table: Table) -> Rules:
     table.ignore("capacity", "population", "rounds", "seed", "engine", "keep", "schedule")
     safety, timing = table.table("safety", {}), table.table("timing", {})
     start, averaging = table.table("start", {}), table.table("averaging", {})
-    rules = Rules(
-        mechanism=mechanism_from_settings(table.table("mechanism", {"kind": "clamp", "epsilon": 1.0})),
-        controller=_controller(table.table("controller", {})),
-        safety=Safety(
-            safety.text("missing", ""),
-            safety.number("hard_limit", None),
-            safety.number("quorum", 0.5),
-            safety.number("most_signal", None),
-        ),
-        prior=Prior(start.number("average", 0.5), start.number("rounds", 10)),
-        averaging=Averaging(averaging.number("remember", None), averaging.text("by", "bit")),
-        timing=Timing(
-            timing.number("round", 10.0),
-            timing.number("deadline", 0.0),
-            timing.number("lease", 0.0),
-            timing.number("hold", 30.0),
-        ),
-        wait_for=table.whole("wait_for", 1),
-        delta=table.number("delta", 1e-6),
+    mechanism = mechanism_from_settings(table.table("mechanism", {"kind": "clamp", "epsilon": 1.0}))
+    controller = _controller(table.table("controller", {}))
+    limits = (
+        safety.text("missing", ""),
+        safety.number("hard_limit", None),
+        safety.number("quorum", 0.5),
+        safety.number("most_signal", None),
     )
-    for part in (table, safety, timing, start, averaging):
+    seconds = (
+        timing.number("round", 10.0),
+        _seconds(timing, "deadline"),
+        _seconds(timing, "lease"),
+        timing.number("hold", 30.0),
+    )
+    prior = (start.number("average", 0.5), start.number("rounds", 10))
+    history = (averaging.number("remember", None), averaging.text("by", "bit"))
+    wait_for, delta = table.whole("wait_for", 1), table.number("delta", 1e-6)
+    for part in (table, safety, timing, start, averaging):  # before anything is missed that is only misspelt
         part.finish()
-    return rules
+    return Rules(
+        mechanism, controller, Safety(*limits), Prior(*prior), Averaging(*history), Timing(*seconds), wait_for, delta
+    )
+
+
+def _seconds(timing: Table, name: str) -> float:
+    """As given; 0, which chooses, if it is not. Nobody means to choose who writes 0."""
+    value: float | None = timing.number(name, None)
+    if value is not None and not value > 0.0:
+        raise invalid(f"timing.{name}", "above 0 seconds", value, "leave it out, and it follows from the round")
+    return value or 0.0
 
 
 def _controller(table: Table) -> Controller:

@@ -21,6 +21,7 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any
 
+from turnout.algorithm.client import Averaging
 from turnout.algorithm.coins import Coins
 from turnout.algorithm.mechanism import Mechanism
 from turnout.client.cost_files import Cost, cost_from
@@ -29,7 +30,7 @@ from turnout.privacy.accounting import Account
 from turnout.privacy.journal import Disk
 from turnout.privacy.ledger import Limit
 from turnout.problem.costs import Costs
-from turnout.service.agent.agreement import Agreement, agree
+from turnout.service.agent.agreement import Agreement, Declined, agree
 from turnout.service.agent.connection import REQUEST_SECONDS, HttpWire, Wire
 from turnout.service.agent.decider import Decider, NoCost
 from turnout.service.agent.device_rounds import LEFT, DeviceRounds, RoundDone
@@ -61,6 +62,7 @@ class Agent:
         limit: of the ledger; None: as it was, or `USUAL_LIMIT`.
         consent: accept a mechanism without a certificate.
         raise_limit: agree to a higher `limit` than before.
+        spend_missing: go on with a ledger that is lost in part or whole, and count what is missing as spent.
         after_stop: once the budget is spent "leave", or "follow": act on public data alone.
         on_participate: called with every acknowledged participation, on a thread of its own.
         on_stop: called when a lease ends, on another; may be called twice.
@@ -97,6 +99,7 @@ class Agent:
         limit: Limit | None = None,
         consent: bool = False,
         raise_limit: bool = False,
+        spend_missing: bool = False,
         after_stop: str = "leave",
         on_participate: Callable[[Participation], None] | None = None,
         on_stop: Callable[[], None] | None = None,
@@ -119,7 +122,8 @@ class Agent:
             cost_from(costs)
         self._url, self._costs, self._code = url, costs, None if code is None else check_code(code)
         self._mechanism, self._limit, self._consent, self._raise_limit = mechanism, limit, consent, raise_limit
-        self._after_stop, self._coins, self._client_id = after_stop, coins, client_id
+        self._spend_missing, self._after_stop = spend_missing, after_stop
+        self._coins, self._client_id = coins, client_id
         self._work = work or CalledWork(on_participate, on_stop)
         self._on_round, self._on_problem = on_round, on_problem
         self._clock, self._sleep, self._longest_lease = clock or boot_clock, sleep, longest_lease
@@ -154,7 +158,7 @@ class Agent:
 
         Raises:
             InUse: another agent has the folder.
-            Declined: what the coordinator proposes is not allowed here.
+            Declined: what the coordinator proposes is not allowed here; the device has left the run.
             RefusedByCoordinator: the code is not accepted.
             ValueError: it is not enrolled, and there is no code.
         """
@@ -175,7 +179,7 @@ class Agent:
             `ASKED`, `ALL_ROUNDS` or `BUDGET`.
 
         Raises:
-            Revoked, Declined, RefusedByCoordinator, AgentProblem: this device cannot go on.
+            Revoked, Declined, RefusedByCoordinator, AgentProblem, LedgerRolledBack: this device cannot go on.
         """
         done = 0
         try:
@@ -240,17 +244,20 @@ class Agent:
         return found | {
             "url": self._url,
             "run": None if joined is None else joined.welcome.run,
+            "tag": None if joined is None else joined.welcome.tag,
             "working": None if current is None else current.round,
             "lease": 0.0 if current is None else max(0.0, current.until - self._clock()),
             "ended": self._ended or None,
             "problem": self._problem or None,
         }
 
-    def account(self, delta: float = 1e-6) -> Account:
-        """The total epsilon at delta of all reports of this run so far, against a coordinator that sees every one."""
-        _, agreement = self.join()
-        assert self._joined is not None
-        return agreement.total(self._joined.decider.reports(), delta)
+    def account(self, delta: float = 1e-6) -> Account | None:
+        """The total epsilon at delta of all reports of this run so far, against a coordinator that sees every one.
+
+        Returns:
+            The account; None as long as the device has not joined.
+        """
+        return None if self._joined is None else self._joined.total(delta)
 
     def _join(self) -> _Joined:
         try:
@@ -259,10 +266,7 @@ class Agent:
             (self._folder / PENDING).unlink(missing_ok=True)
             raise
         assert membership.welcome is not None
-        _, averaging = membership.start()
-        limit = self._limit or known_limit(self._folder) or USUAL_LIMIT
-        proposed = membership.welcome.mechanism
-        agreement = agree(proposed, averaging, own=self._mechanism, limit=limit, consent=self._consent)
+        agreement = self._agree(membership.welcome, membership.start()[1])
         decider = Decider(
             self._folder,
             self._costs,
@@ -273,6 +277,7 @@ class Agent:
             client_id=self._client_id,
             after_stop=self._after_stop,
             witness=self._witness,
+            spend_missing=self._spend_missing,
             disk=self._disk,
         )
         assert self._lease is not None
@@ -286,6 +291,21 @@ class Agent:
             noted=self._noted,
         )
         return _Joined(membership.welcome, agreement, decider, rounds)
+
+    def _agree(self, welcome: Welcome, averaging: Averaging) -> Agreement:
+        """A device that declines is no member: it would be waited for, and counted in the quorum."""
+        limit = self._limit or known_limit(self._folder) or USUAL_LIMIT
+        try:
+            return agree(welcome.mechanism, averaging, own=self._mechanism, limit=limit, consent=self._consent)
+        except Declined as declined:
+            heard = False
+            with suppress(Halted):
+                heard = self._dialogue.leave(welcome.token)
+            told = "This device has left the run: to join after all, it needs a new code"
+            if not heard:
+                which = f"device {welcome.tag}"
+                told = f"The coordinator could not be told: ask the operator to revoke {which}"
+            raise Declined(f"{declined}. {told}") from None
 
     def _wait_for_repair(self) -> None:
         try:
@@ -320,3 +340,7 @@ class _Joined:
     agreement: Agreement
     decider: Decider
     rounds: DeviceRounds
+
+    def total(self, delta: float) -> Account:
+        """Of all reports of this run so far."""
+        return self.agreement.total(self.decider.reports(), delta)

@@ -98,10 +98,11 @@ def agree(
             "accept this one explicitly (--accept-uncertified)"
         )
     if limit.epsilon_per_report < epsilon < math.inf:
+        once = ", which is all that it ever gives away, since it releases once" if mechanism.releases_once else ""
         raise Declined(
-            f"{mechanism.kind} has epsilon {epsilon:.6g} per {promise.per} against {promise.against}, more than the "
-            f"{limit.epsilon_per_report:g} that this device allows: ask for a smaller one, or allow it "
-            f"(--epsilon-per-report {epsilon:.6g})"
+            f"{mechanism.kind} has epsilon {epsilon:.6g} per {promise.per} against {promise.against}{once}, more than "
+            f"the {limit.epsilon_per_report:g} that this device allows: ask for a smaller one, or allow it "
+            f"(--epsilon-per-report {float(epsilon)!r})"
         )
     return Agreement(mechanism, promise, replace(limit, epsilon_per_report=max(epsilon, limit.epsilon_per_report)))
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from turnout.errors import invalid
-from turnout.service.address import Address, Unreachable
+from turnout.service.address import Address, Unreachable, what_to_correct
 from turnout.service.protocol import LARGEST_REPLY
 
 REQUEST_SECONDS = 90.0
@@ -83,7 +83,7 @@ class HttpWire:
         if not 0.0 < seconds <= 2 * LONGEST_WAIT:
             raise invalid("seconds", f"above 0 and at most {2 * LONGEST_WAIT:g}", seconds, "try 90")
         self._seconds = seconds
-        self._cut = False
+        self._cut = self._answered = False
         self._connection: _Connection | None = None
         self._raw: socket.socket | None = None
 
@@ -103,10 +103,10 @@ class HttpWire:
         except (ConnectionError, http.client.BadStatusLine) as error:
             self.close()
             if not kept:
-                raise Unreachable(f"{self._address}: {_said(error)}") from error
+                raise self._unreachable(error) from error
         except (OSError, http.client.HTTPException, ValueError) as error:
             self.close()
-            raise Unreachable(f"{self._address}: {_said(error)}") from error
+            raise self._unreachable(error) from error
         return self.send(method, path, body, token)
 
     def cut(self) -> None:
@@ -143,7 +143,14 @@ class HttpWire:
             raise ValueError(f"a reply of {length} bytes that ended after {len(content)}")
         if not reply.isclosed() or reply.will_close:
             self.close()
+        self._answered = True
         return Reply(reply.status, content, _retry_after(reply.getheader("Retry-After")))
+
+    def _unreachable(self, error: Exception) -> Unreachable:
+        """With what may be wrong about the address, unless it has proved right."""
+        proved = self._answered and self._address.tls is None
+        correct = "" if proved else what_to_correct(error, self._address)
+        return Unreachable(f"{self._address}: {_said(error)}{correct and ': ' + correct}")
 
     def _connect(self) -> _Connection:
         host, port, tls = self._address.host, self._address.port, self._address.tls

@@ -38,7 +38,7 @@ class Decider:
         membership: with its welcome.
         agreement: what the device has accepted.
         consent: the owner agrees to a higher limit than the ledger's.
-        coins, client_id, after_stop, witness, disk: as in `DurableClient` and `Ledger`.
+        coins, client_id, after_stop, witness, spend_missing, disk: as in `DurableClient` and `Ledger`.
     """
 
     def __init__(
@@ -53,10 +53,11 @@ class Decider:
         client_id: int = 0,
         after_stop: str = "leave",
         witness: str | Path | None = None,
+        spend_missing: bool = False,
         disk: Disk | None = None,
     ) -> None:
         self._folder, self._costs, self._membership, self._agreement = folder, costs, membership, agreement
-        self._consent, self._witness, self._disk = consent, witness, disk
+        self._consent, self._witness, self._spend_missing, self._disk = consent, witness, spend_missing, disk
         self._options = {"coins": coins, "client_id": client_id, "after_stop": after_stop, "disk": disk}
         self._ledger: Ledger | None = None
         self._client: DurableClient | None = None
@@ -103,10 +104,10 @@ class Decider:
         return -1 if last is None else int(last)
 
     def reports(self) -> int:
-        """How many reports of this run the ledger has counted."""
+        """How many reports of this run the ledger has counted, at most: with those that were missing in it."""
         welcome = self._membership.welcome
         if self._ledger is not None and welcome is not None:
-            self._reports = len(self._ledger.reserved(welcome.run))
+            self._reports = len(self._ledger.reserved(welcome.run)) + self._ledger.missing(welcome.run)
         return self._reports
 
     def status(self) -> dict[str, Any]:
@@ -164,6 +165,7 @@ class Decider:
                 limit=self._agreement.limit,
                 consent=self._consent,
                 witness=self._witness,
+                spend_missing=self._spend_missing,
                 disk=self._disk,
             )
         return DurableClient(

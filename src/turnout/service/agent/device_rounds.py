@@ -77,7 +77,8 @@ class DeviceRounds:
         self._dialogue, self._decider, self._lease, self._welcome = dialogue, decider, lease, welcome
         self._clock, self._longest_lease, self._noted = clock, longest_lease, noted
         self._offer: Offer | None = None
-        self._settled, self._conflicts = False, 0
+        self._settled = False
+        self._conflicts: set[int] = set()  # rounds, since the last one that was answered
 
     def one(self) -> RoundDone:
         """The next round, to its end: what is on file and not acknowledged is sent again first, whatever is open."""
@@ -116,7 +117,7 @@ class DeviceRounds:
         told = self._dialogue.report(self._welcome.token, Report(self._welcome.run, round, bit))
         if isinstance(told, Elsewhere):
             return self._astray(round, bit, told)
-        self._conflicts = 0
+        self._conflicts.clear()
         answer = told.answer
         until = told.sent_at + min(answer.lease, self._longest_lease)
         works = bit and answer.counted and until > self._clock()
@@ -133,20 +134,22 @@ class DeviceRounds:
     def _astray(self, round: int, bit: bool, told: Elsewhere) -> RoundDone:
         """Ahead: the coordinator is back at an older round, where what is on file is sent again. Conflict: it holds
         another bit for this round than the one on file. Which of the two is true for its total is not known, so no
-        work is done for it; the history has it as not participating."""
+        work is done for it; the history has it as not participating, and the rest of it is sat out."""
         self._lease.end()
         if told.why == "ahead":
             self._offer = told.next
             self._dialogue.wait_for_news()
             return RoundDone(round, bit, False, 0.0, "ahead")
         self._acknowledge(round, False)
-        self._conflicts += 1
+        self._conflicts.add(round)
         self._noted(f"the coordinator holds another bit for round {round} than this device's: no work in this round")
-        if self._conflicts >= MOST_CONFLICTS:
+        if len(self._conflicts) >= MOST_CONFLICTS:
             raise AgentProblem(
-                f"the coordinator held another bit for {self._conflicts} rounds in a row: another device uses a copy "
-                "of this folder. Stop both, and enrol each with a code of its own in a folder of its own"
+                f"the coordinator held another bit for {len(self._conflicts)} rounds in a row: another device uses a "
+                "copy of this folder. Stop both, and enrol each with a code of its own in a folder of its own"
             )
+        if told.next is None or told.next.round == round:
+            return self._sit_out(round, "conflict", bit)
         self._go_on(told.next, round)
         return RoundDone(round, bit, False, 0.0, "conflict")
 
@@ -164,15 +167,15 @@ class DeviceRounds:
             self._dialogue.wait_for_news()
         self._offer = following
 
-    def _sit_out(self, round: int, outcome: str) -> RoundDone:
-        """No report for this round: ask until another one is open."""
+    def _sit_out(self, round: int, outcome: str, bit: bool | None = None) -> RoundDone:
+        """No report (any more) for this round: ask until another one is open."""
         while True:
             self._dialogue.wait_for_news()
             offer = self._dialogue.round(self._welcome.token, self._welcome.run)
             if offer.round != round:
                 self._dialogue.all_is_well()
                 self._offer = offer
-                return RoundDone(round, None, False, 0.0, outcome)
+                return RoundDone(round, bit, False, 0.0, outcome)
 
     def _leave(self, round: int, why: str) -> RoundDone:
         """The budget is spent: end work, say goodbye, and report nothing more."""

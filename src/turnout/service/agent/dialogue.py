@@ -32,6 +32,9 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.5, 60.0
 LONGEST_POLL = 5.0
 """Seconds between two questions for the next round, while the coordinator answers well."""
 
+OF_THE_OPERATOR = ("password", "host")
+"""Refusals that only the operator's listener makes."""
+
 TOO_SOON = 0.25
 """Seconds: a "pending" that comes sooner was not held, and is no reason to ask again at once."""
 
@@ -229,6 +232,11 @@ class Dialogue:
         if reply.status in (408, 425, 429) or reply.status >= 500:
             self._fail(_message(reply), reply.retry_after or 0.0)
             return None
+        if reply.status in (400, 401) and path != LEAVE and _said(reply).get("error") in OF_THE_OPERATOR:
+            raise RefusedByCoordinator(
+                f"this is the operator's listener, not the devices' ({_message(reply)}): give the address to which "
+                "`turnout serve` says that devices connect (port 8440 unless told otherwise)"
+            )
         if reply.status == 401 and token is not None and path != LEAVE:
             raise Revoked(
                 f"the coordinator does not know this device any more ({_message(reply)}): it was revoked, has left, or "
@@ -264,12 +272,17 @@ def _elsewhere(reply: Reply, report: Report) -> Elsewhere:
     return Elsewhere(why, offer)
 
 
-def _message(reply: Reply) -> str:
-    """What a refusal says, in so many words as fit a line."""
+def _said(reply: Reply) -> dict[str, Any]:
+    """The fields of a refusal; none if it has none."""
     said: Any = None
     with suppress(ValueError):
         said = read_json(reply.body)
-    text = said.get("message") if isinstance(said, dict) else None
+    return said if isinstance(said, dict) else {}
+
+
+def _message(reply: Reply) -> str:
+    """What a refusal says, in so many words as fit a line."""
+    text = _said(reply).get("message")
     return f"{reply.status}{'' if not isinstance(text, str) else ' ' + _clean(text)}"
 
 

@@ -31,7 +31,8 @@ def read_status(folder: str | Path) -> dict[str, Any]:
     found: dict[str, Any] = {"folder": str(folder), "enrolled": membership is not None, "running": _locked(folder)}
     if membership is not None and membership.welcome is not None:
         welcome = membership.welcome
-        found |= {"url": membership.url, "run": welcome.run, "weight": welcome.weight, "joined": welcome.offer.round}
+        found |= {"url": membership.url, "run": welcome.run, "tag": welcome.tag, "weight": welcome.weight}
+        found |= {"joined": welcome.offer.round}
         found |= {"mechanism": dict(welcome.mechanism)} | _rounds(folder / welcome.run / ROUNDS)
     working = _small(folder / MARKER)
     found |= {"working": None if working is None else working.get("round"), "process": left_over(folder)}

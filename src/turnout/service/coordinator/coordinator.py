@@ -17,10 +17,12 @@ from typing import Any, TypeVar
 import numpy as np
 
 from turnout.service.coordinator.answered import Answered
+from turnout.service.coordinator.audit_lines import log_changes
 from turnout.service.coordinator.enrolment_desk import EnrolmentDesk
 from turnout.service.coordinator.freshness import Freshness, at_most
 from turnout.service.coordinator.open_round import Entry, OpenRound
 from turnout.service.coordinator.recent_rounds import recent_rounds
+from turnout.service.coordinator.replays import Replays
 from turnout.service.coordinator.roll import Roll, hashed
 from turnout.service.coordinator.waiting_room import WaitingRoom
 from turnout.service.logs import Log
@@ -31,6 +33,7 @@ from turnout.service.stores.store import (
     PAUSED,
     RUNNING,
     STOPPED,
+    TAKEN,
     Control,
     Device,
     Enrolment,
@@ -94,7 +97,7 @@ class Coordinator:
             raise StoreProblem("the store has no run yet: begin one with `turnout serve --capacity …`")
         self.run: Run = run
         self.rules: Rules = rules_from_settings(Table(dict(run.settings)))
-        self.roll, self.clock = Roll(), clock
+        self.roll, self.replays, self.clock = Roll(), Replays(), clock
         self._fresh, self._looked = Freshness(clock), clock()
         self.control: Control = store.control()
         self.roll.take(store.devices())
@@ -123,7 +126,7 @@ class Coordinator:
 
     def start(self) -> None:
         """Begin to run rounds."""
-        self._tasks = [asyncio.create_task(self._run_rounds()), asyncio.create_task(self._desk.work())]
+        self._tasks = [asyncio.create_task(work) for work in (self._run_rounds(), self._desk.work(), log_changes(self))]
 
     async def stop(self) -> None:
         """Answer whoever waits that the round is not closed yet, and let the store go. The open round stays open."""
@@ -174,8 +177,7 @@ class Coordinator:
         found = await self._desk.enrol(code, nonce)
         if found is None:
             return None
-        token, device, offer = found
-        rules = self.rules
+        (token, device, offer), rules = found, self.rules
         return Welcome(
             run=self.run.name,
             token=token,
@@ -218,6 +220,7 @@ class Coordinator:
         async with self._books:
             self.roll.take([await self.in_store(self.store.withdraw, slot, who, what)])
             self.open.recount()
+        self.waiting.wake(slot)
         self._news.set()
         await self._tell()
 
@@ -236,7 +239,7 @@ class Coordinator:
     async def _run_rounds(self) -> None:
         self.leads = await self.in_store(self.store.lead)
         if not self.leads and not self.store.shared:
-            raise StoreProblem("another coordinator has this store: stop it first, or use PostgreSQL for several")
+            raise StoreProblem(TAKEN)
         patience = POLL / 10 if self.store.shared else POLL
         while not self.stopping:
             wait = min(self._seconds_to_close() if self.leads else patience, self._looked + patience - self.clock())
@@ -282,14 +285,11 @@ class Coordinator:
         open, now = self.open, self.clock()
         open.closing = True
         try:
+            state = self.rules, self.position, self.roll.members(), open.codes(), self.control.capacity, self._random
             closed, position = close(
-                self.rules,
-                self.position,
-                self.roll.members(),
-                open.codes(),
-                self.control.capacity,
-                self._random,
+                *state,
                 before=self._recent,
+                replayed=self.replays.among(len(self.roll), self.position.round),
                 acknowledge=self.control.mode != STOPPED,
                 seconds=now - open.opened,
                 closed_at=time.time(),
@@ -365,10 +365,9 @@ class Coordinator:
         self.open.take(np.where(known != MISSING, known, ours))
 
     def _take_control(self, control: Control) -> None:
-        before, self.control = self.control.mode, control
-        if control.mode != before:
+        if control.mode != self.control.mode:
             self.open.opened = self.clock()  # devices get the whole of a round's time again
-            log.info("mode changed", mode=control.mode, before=before)
+        self.control = control
         self._news.set()
 
     async def _enrol(self, wishes: Sequence[Enrolment]) -> tuple[list[Device | None], Offer]:

@@ -17,6 +17,7 @@ from turnout.service.coordinator.coordinator import Coordinator
 from turnout.service.coordinator.open_round import Entry
 from turnout.service.listening.asgi import NO_STORE, Receive, Scope, Send, read_body, send_json
 from turnout.service.listening.limits import Limiter, address_group
+from turnout.service.logs import Log
 from turnout.service.protocol import (
     ENROL,
     LARGEST_BODY,
@@ -29,6 +30,7 @@ from turnout.service.protocol import (
     read_json,
 )
 from turnout.service.rounds import MISSING, NO, REFUSED, YES
+from turnout.service.sparing_log import SparingLog
 from turnout.service.stores.store import StoreProblem
 
 Headers = tuple[tuple[bytes, bytes], ...]
@@ -62,6 +64,7 @@ class DeviceApp:
         self._enrolments = Limiter(ENROLMENTS_A_SECOND, ENROLMENTS_AT_ONCE)
         self._wrong = Limiter(WRONG_A_SECOND, WRONG_AT_ONCE)
         self._held: dict[int, int] = {}
+        self._log = SparingLog(Log("devices"))
         self._rest = Starlette(
             routes=[
                 Route(ENROL, self._enrol, methods=["POST"]),
@@ -118,16 +121,18 @@ class DeviceApp:
         """What a report is answered, after waiting for its round to close if it is the open one."""
         coordinator = self._coordinator
         if run != coordinator.run.name:
-            return self._conflict("run", f"this coordinator's run is {coordinator.run.name}")
+            return self._conflict(slot, "run", f"this coordinator's run is {coordinator.run.name}")
         if round > coordinator.open.number:
             await coordinator.up_to_date()  # another may have closed it a moment ago
         outcome, place = "closed", coordinator.open
         if round > place.number:
-            return self._conflict("ahead", f"round {place.number} is open: this coordinator was restored from a copy")
+            coordinator.replays.note(slot, round, place.number)
+            message = f"round {place.number} is open: this coordinator was restored from a copy"
+            return self._conflict(slot, "ahead", message)
         if round == place.number:
             entry = coordinator.report(slot, bit)
             if entry is Entry.CONFLICT:
-                return self._conflict("conflict", f"another bit was reported for round {round}: it stands")
+                return self._conflict(slot, "conflict", f"another bit was reported for round {round}: it stands")
             outcome = "closed" if entry is Entry.LATE else entry.value
             if not await self._wait(slot, arrived):
                 return 429, b'{"error":"held","message":"two requests of this device are held already"}'
@@ -143,7 +148,7 @@ class DeviceApp:
             return False
         self._held[slot] = held + 1
         try:
-            await self._coordinator.waiting.enter(arrived)
+            await self._coordinator.waiting.enter(arrived, slot)
         finally:
             if self._held[slot] == 1:
                 del self._held[slot]
@@ -156,7 +161,7 @@ class DeviceApp:
     ) -> tuple[int, bytes]:
         code = books.codes[slot] if slot < len(books.codes) else MISSING
         if (code == NO and bit) or (code in (YES, REFUSED) and not bit):
-            return self._conflict("conflict", f"another bit was reported for round {round}: it stands")
+            return self._conflict(slot, "conflict", f"another bit was reported for round {round}: it stands")
         if code == MISSING:
             outcome = "closed"
         lease = 0.0
@@ -173,8 +178,9 @@ class DeviceApp:
             self._coordinator.offer,
         )
 
-    def _conflict(self, error: str, message: str) -> tuple[int, bytes]:
+    def _conflict(self, slot: int, error: str, message: str) -> tuple[int, bytes]:
         self._coordinator.count(f"conflicts ({error})")
+        self._log.warning(f"conflict ({error})", device=slot)
         text = json.dumps({"error": error, "message": message}).encode()
         return 409, text[:-1] + b',"next":' + self._coordinator.offer + b"}"
 
@@ -185,8 +191,10 @@ class DeviceApp:
                 slot = await self._coordinator.slot_of(value[7:].decode("latin-1"))
                 if slot is not None:
                     return slot, None
+        address = _address(scope)
         self._coordinator.count("wrong tokens")
-        wait = self._wrong.allow(_address(scope), now)
+        self._log.warning("wrong token", address=address)
+        wait = self._wrong.allow(address, now)
         return -1, _slower(wait) if wait else _NO_TOKEN
 
     # The rest.
@@ -209,6 +217,7 @@ class DeviceApp:
         welcome = await coordinator.enrol(found["code"].strip().lower(), found["nonce"])
         if welcome is None:
             coordinator.count("wrong codes")
+            self._log.warning("wrong code", address=address)
             if wait := self._wrong.allow(address, now):
                 return _response(*_slower(wait))
             return _problem(403, "code", "this code is unknown, expired or used: ask the operator for another")

@@ -11,11 +11,14 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from turnout.errors import invalid
 from turnout.service.coordinator.roll import hashed
+from turnout.service.logs import Log
 from turnout.service.protocol import Offer
 from turnout.service.stores.store import Device, Enrolment, Store, StoreProblem
 
 CODE_LETTERS = 24
 """Each one of 31, so 118 bits: nobody guesses one, however fast the coordinator answers."""
+
+log = Log("coordinator")
 
 Wish = tuple[Enrolment, "asyncio.Future[tuple[Device, Offer] | None]"]
 
@@ -71,6 +74,8 @@ class EnrolmentDesk:
                     waiting.set_exception(problem)
             return
         for device, (_, waiting) in zip(found, wishes, strict=True):
+            if device is not None:
+                log.info("device enrolled", device=device.slot, round=device.joined)
             if not waiting.done():
                 waiting.set_result(None if device is None else (device, offer))
 

@@ -1,6 +1,6 @@
 """What the operator sees and does: a coordinator's state as plain numbers, and the few things that can be changed.
 
-Counts and totals only: nothing here says what a device decided.
+Counts and totals, and who is here: nothing says what a device decided.
 """
 
 from __future__ import annotations
@@ -14,16 +14,18 @@ from turnout.errors import invalid
 from turnout.privacy.accounting import shown
 from turnout.privacy.public_account import PublicAccount
 from turnout.service.coordinator.coordinator import Coordinator
+from turnout.service.coordinator.device_list import ALL, device_list
 from turnout.service.coordinator.enrolment_desk import issue_codes
 from turnout.service.rounds import ClosedRound
 from turnout.service.stores.store import MODES, Change
+from turnout.theory.feasibility import widest
 from turnout.version import __version__
 
 REMEMBERED = 1000
 """Closed rounds that the page can draw."""
 
-ACCOUNT_EVERY = 5.0
-"""Seconds between two computations of the account: it moves slowly, and rounds may be fast."""
+EXACT_REPORTS = 1000
+"""Up to so many reports the account is of just as many; beyond, of up to a hundredth more, since it takes longer."""
 
 
 class Overview:
@@ -37,8 +39,7 @@ class Overview:
         self._coordinator = coordinator
         self._began = coordinator.clock()
         self._public = PublicAccount(coordinator.rules.mechanism, coordinator.rules.delta)
-        self._account: dict[str, Any] = {}
-        self._accounted = -math.inf
+        self._account = self._count_up(0)
         self._rounds: deque[dict[str, Any]] = deque(maxlen=REMEMBERED)
 
     async def load(self) -> None:
@@ -51,13 +52,13 @@ class Overview:
         self._rounds.extend(history)
 
     async def follow(self) -> None:
-        """Keep the last rounds and the account up to date, until cancelled."""
+        """Keep the last rounds up to date, and the account ahead of them, until cancelled."""
         coordinator, version = self._coordinator, -1
         while not coordinator.stopping:
             self._note(coordinator.last)
-            if coordinator.clock() >= self._accounted + ACCOUNT_EVERY:
-                self._accounted = coordinator.clock()
-                self._account = await asyncio.to_thread(self._count_up, coordinator.position.round + 1)
+            reports = self._reports_at_most()
+            if 1.005 * reports > self._account["reports"] >= EXACT_REPORTS:
+                self._account = await asyncio.to_thread(self._count_up, _with_room(reports))
             version = await coordinator.watch(version)
 
     def snapshot(self) -> dict[str, Any]:
@@ -71,6 +72,7 @@ class Overview:
             "mode": coordinator.control.mode,
             "capacity": coordinator.control.capacity,
             "hard_limit": rules.safety.hard_limit,
+            "reachable": self._reachable(),
             "most_signal": rules.most_signal(coordinator.control.capacity),
             "signal": coordinator.position.signal,
             "offered": coordinator.position.offered,
@@ -86,7 +88,7 @@ class Overview:
             "leader": coordinator.leads,
             "version": __version__,
             "uptime": round(coordinator.clock() - self._began, 1),
-            "account": self._account or self._count_up(0),
+            "account": self._at_most(),
             "faults": dict(coordinator.faults),
             "counters": dict(coordinator.counters) | {"held": len(coordinator.waiting)},
         }
@@ -125,18 +127,36 @@ class Overview:
         """The audit log."""
         return await self._coordinator.in_store(self._coordinator.store.changes)
 
-    async def members(self) -> list[dict[str, Any]]:
-        """Every device that ever enrolled; not what it decided."""
-        roll = self._coordinator.roll
-        keys = ("slot", "weight", "joined", "left")
-        return [{key: getattr(roll[i], key) for key in keys} | {"missed": roll.missed[i]} for i in range(len(roll))]
+    async def devices(self, *, state: str = ALL, number: int | None = None, page: int = 1) -> dict[str, Any]:
+        """A page of the list of devices, and the open round; as of `device_list`."""
+        coordinator = self._coordinator
+        found = device_list(coordinator.roll, state=state, number=number, page=page)
+        return {"round": coordinator.open.number} | found
 
     def _note(self, closed: ClosedRound | None) -> None:
         if closed is not None and (not self._rounds or self._rounds[-1]["round"] < closed.round):
             self._rounds.append(as_numbers(closed))
 
+    def _reachable(self) -> list[float]:
+        """The least and the most turnout, on average, that the members bring at any signal."""
+        members, limit = self._coordinator.roll.members(), self._coordinator.rules.safety.hard_limit
+        weight = float(members.weight[members.here].sum())
+        least, most = (float(chance) * weight for chance in widest(self._coordinator.rules.mechanism))
+        return [least, most if limit is None else min(most, limit)]
+
+    def _reports_at_most(self) -> int:
+        """That any device has made in this run: in every round, the open one and those that a restore has lost."""
+        coordinator = self._coordinator
+        return max(coordinator.position.round, coordinator.replays.furthest(len(coordinator.roll.slots))) + 1
+
+    def _at_most(self) -> dict[str, Any]:
+        """What every device has given away at most; never less than it has."""
+        reports = self._reports_at_most()
+        if reports > self._account["reports"]:
+            self._account = self._count_up(_with_room(reports))
+        return self._account
+
     def _count_up(self, reports: int) -> dict[str, Any]:
-        """What every device has given away at most: it may have reported in every round."""
         public, total = self._public, self._public.total(reports)
         finite = math.isfinite(total.epsilon)
         certified = public.certified if math.isfinite(public.certified) else None
@@ -148,6 +168,10 @@ class Overview:
             "delta": public.delta,
             "reports": reports,
         }
+
+
+def _with_room(reports: int) -> int:
+    return reports if reports < EXACT_REPORTS else reports + reports // 100
 
 
 def as_numbers(closed: ClosedRound) -> dict[str, Any]:

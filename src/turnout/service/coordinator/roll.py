@@ -13,6 +13,9 @@ from turnout.service.stores.store import Device
 GONE_AFTER = 3
 """Rounds without a report after which a device is not waited for; it is still a member, and comes back by reporting."""
 
+HERE, GONE, LEFT = STATES = "here", "gone", "left"
+"""What a device can be: waited for, a member that is not waited for, or no member any more."""
+
 
 def hashed(secret: str) -> bytes:
     """What is kept of a token, a code or a nonce: they are long and random, so that a plain SHA-256 is enough."""
@@ -67,6 +70,12 @@ class Roll:
     def is_awaited(self, slot: int) -> bool:
         """Whether a round waits for it: a member that has reported lately."""
         return self._devices[slot].left is None and self.missed[slot] < GONE_AFTER
+
+    def state(self, slot: int) -> str:
+        """One of `STATES`."""
+        if self.is_awaited(slot):
+            return HERE
+        return GONE if self._devices[slot].left is None else LEFT
 
     def note(self, codes: Codes) -> None:
         """Who was heard in a round that has closed."""

@@ -81,8 +81,11 @@ def _begin(store: Store, name: str | None, given: Mapping[str, Any], capacity: f
     if capacity is None or not 0.0 < capacity < math.inf:
         raise invalid("--capacity", "above 0, for a new run", capacity, "say how much is needed in each round")
     name = check_run_name(name or time.strftime("run-%Y%m%d-%H%M%S", time.gmtime()))
-    run = Run(name, _settings(given), time.time())
-    store.begin(run, first_position(rules_from_settings(Table(given))), capacity)
+    rules, run = rules_from_settings(Table(given)), Run(name, _settings(given), time.time())
+    limit = rules.safety.hard_limit
+    if limit is not None and limit < capacity:
+        raise invalid("--hard-limit", f"at least the capacity of {capacity:g}", limit, "raise it, or need less")
+    store.begin(run, first_position(rules), capacity)
     return run
 
 
@@ -130,6 +133,7 @@ async def serve(
     coordinator, stop = Coordinator(store), stop or asyncio.Event()
     overview = Overview(coordinator)
     page = operator_app(overview, password_hash=password_hash, allowed_hosts=_names(operator))
+    page.count = coordinator.count
     listeners = {"devices": devices.listener(DeviceApp(coordinator)), "operator": operator.listener(page)}
     await overview.load()
     coordinator.start()

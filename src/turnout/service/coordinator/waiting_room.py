@@ -15,20 +15,29 @@ class WaitingRoom:
 
     def __init__(self, longest: float) -> None:
         self._longest = longest
-        self._waiting: deque[tuple[float, asyncio.Future[None]]] = deque()
+        self._waiting: deque[tuple[float, int, asyncio.Future[None]]] = deque()
 
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def enter(self, now: float) -> asyncio.Future[None]:
-        """A place to wait in."""
+    def enter(self, now: float, slot: int) -> asyncio.Future[None]:
+        """A place for a device's request to wait in."""
         place: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append((now, place))
+        self._waiting.append((now, slot, place))
         return place
 
     def release(self, now: float, *, everyone: bool = False) -> None:
         """Wake those who have waited long enough, or all."""
         while self._waiting and (everyone or self._waiting[0][0] <= now - self._longest):
-            place = self._waiting.popleft()[1]
-            if not place.done():
-                place.set_result(None)
+            _wake(self._waiting.popleft()[2])
+
+    def wake(self, slot: int) -> None:
+        """Wake one device's requests: it is no member any more, and is to hear of it now."""
+        for _, whose, place in self._waiting:
+            if whose == slot:
+                _wake(place)
+
+
+def _wake(place: asyncio.Future[None]) -> None:
+    if not place.done():
+        place.set_result(None)

@@ -29,7 +29,9 @@ class JoinedWrites(asyncio.Transport):
             self._loop.call_soon(self.flush)
         else:
             self._held = None
-            self._transport.writelines((held, data))
+            # Not writelines: in some releases of Python 3.12 and 3.13 it forgets to pause an application whose client
+            # does not read.
+            self._transport.write(b"".join((held, data)))
 
     def flush(self) -> None:
         """Send what is held, if there is still somebody."""

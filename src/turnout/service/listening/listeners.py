@@ -16,8 +16,9 @@ from typing import Any
 from turnout.errors import MissingExtra, TurnoutError, invalid
 from turnout.service.listening.asgi import Application
 from turnout.service.listening.bounded_http import bounded
-from turnout.service.listening.certificate import Certificate
+from turnout.service.listening.certificate import Certificate, tls_context
 from turnout.service.listening.gate import Bounds, Gate
+from turnout.service.listening.limits import is_loopback
 from turnout.service.logs import Log
 from turnout.service.many_connections import allow_files
 
@@ -120,6 +121,7 @@ async def serve_listeners(
     try:
         for server in servers.values():
             await server.listen()
+        _warn_of_plain_http(servers)
         with _signals(stop):
             tasks = [asyncio.create_task(server.serve()) for server in servers.values()]
             certificates = [server.certificate for server in servers.values() if server.certificate]
@@ -152,6 +154,16 @@ def _affordable(listeners: Mapping[str, Listener]) -> dict[str, Listener]:
         most = max(1, int(share * listener.bounds.most_connections))
         fewer[name] = replace(listener, bounds=replace(listener.bounds, most_connections=most))
     return fewer
+
+
+def _warn_of_plain_http(servers: Mapping[str, _Server]) -> None:
+    plain = sorted(name for name, server in servers.items() if server.is_plain_beyond_this_machine())
+    if plain:
+        _log.warning(
+            "plain HTTP beyond this machine: tokens and passwords travel in the clear unless a proxy in front does TLS",
+            listeners=plain,
+            remedy="give each a certificate and its key",
+        )
 
 
 async def _follow(certificate: Certificate, seconds: float) -> None:
@@ -219,9 +231,7 @@ class _Server(uvicorn.Server):
                 )
                 self.servers.append(server)
         except OSError as problem:
-            where = f"{host or 'any address'}, port {port}"
-            why = problem.strerror or problem
-            raise TurnoutError(f"cannot listen on {where}: {why}: give another host or port") from problem
+            raise _cannot_listen(self.listener, problem) from problem
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """`listen` did it."""
@@ -239,6 +249,10 @@ class _Server(uvicorn.Server):
         shown = f"[{host}]" if ":" in host else host
         return Bound(f"http{'s' if self.certificate else ''}://{shown}:{port}", port, self.protocol.gate)
 
+    def is_plain_beyond_this_machine(self) -> bool:
+        """Whether others can listen in."""
+        return self.certificate is None and not all(is_loopback(taken.getsockname()[0]) for taken in self.taken)
+
     def take_nobody(self) -> None:
         """Close the listening sockets; who is connected stays."""
         for server in self.servers:
@@ -250,6 +264,30 @@ class _Server(uvicorn.Server):
         """End what is left of the connections."""
         for connection in list(self.protocol.gate.connections):
             connection.transport.abort()
+
+
+def _cannot_listen(listener: Listener, problem: OSError) -> TurnoutError:
+    where = f"{listener.host or 'any address'}, port {listener.port}"
+    return TurnoutError(f"cannot listen on {where}: {problem.strerror or problem}: give another host or port")
+
+
+def check(listener: Listener) -> None:
+    """Try what `serve_listeners` will need, before anything is begun for it.
+
+    Raises:
+        TurnoutError: the address cannot be had.
+        FileProblem: the certificate cannot be used.
+    """
+    if listener.certificate is not None:
+        tls_context(listener.certificate, listener.key)
+    try:
+        found = socket.getaddrinfo(
+            listener.host or None, listener.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+        for taken in bind_all(found):
+            taken.close()
+    except OSError as problem:
+        raise _cannot_listen(listener, problem) from problem
 
 
 def bind_all(found: Sequence[tuple[Any, ...]]) -> list[socket.socket]:

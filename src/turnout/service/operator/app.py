@@ -3,7 +3,7 @@
     app = operator_app(Overview(coordinator), password_hash=hashed(password))
     uvicorn.run(app, host="127.0.0.1", port=8441)
 
-It shows counts, never what a device decided. Call `app.end_streams()` before the server
+It shows counts and who is here, never what a device decided. Call `app.end_streams()` before the server
 stops, or it waits for pages.
 """
 
@@ -43,6 +43,7 @@ MOST_STREAMS = 32
 """So many pages may be open at once."""
 
 _LARGEST_BODY = 4096
+_DIGITS = re.compile("[0-9]{1,9}")
 _PAUSE, _BEAT = 0.25, 5.0
 """Seconds: at least between two events, at most between two signs of life."""
 
@@ -78,8 +79,8 @@ class Operated(Protocol):
         """The audit log, oldest first."""
         ...
 
-    async def members(self) -> list[dict[str, Any]]:
-        """Every device that ever enrolled: slot, weight, joined, missed, left."""
+    async def devices(self, *, state: str = "all", number: int | None = None, page: int = 1) -> dict[str, Any]:
+        """A page of the devices, of one state or one number: round, counts, found, page, pages, devices."""
         ...
 
 
@@ -150,6 +151,7 @@ class _View:
             Route("/api/log", self.log),
             Route("/api/control", self.control, methods=["POST"]),
             Route("/api/codes", self.codes, methods=["POST"]),
+            Route("/api/devices", self.devices),
             Route("/api/devices/{slot}/revoke", self.revoke, methods=["POST"]),
             Route("/metrics", self.prometheus),
             Route("/healthz", self.health),
@@ -166,10 +168,10 @@ class _View:
         return _json(self.now())
 
     async def rounds(self, request: Request) -> Response:
-        last = request.query_params.get("last", str(MOST_ROUNDS))
-        if not re.fullmatch(r"[0-9]{1,9}", last) or not 1 <= int(last) <= MOST_ROUNDS:
+        last = _digits(request.query_params.get("last", str(MOST_ROUNDS)), "last")
+        if not 1 <= last <= MOST_ROUNDS:
             raise Refused(400, "last", f"last must be from 1 to {MOST_ROUNDS}")
-        return _json({"rounds": self.operated.recent(int(last))})
+        return _json({"rounds": self.operated.recent(last)})
 
     async def log(self, request: Request) -> Response:
         return _json({"changes": [asdict(change) for change in (await self.operated.log())[-MOST_ROUNDS:]]})
@@ -198,11 +200,16 @@ class _View:
         made = await _carried_out(self.operated.issue_codes(count, weight, hours, WHO))
         return _json({"codes": made, "weight": weight, "hours": hours}, 201)
 
+    async def devices(self, request: Request) -> Response:
+        asked = request.query_params
+        number = _digits(asked["number"], "number") if "number" in asked else None
+        page, state = _digits(asked.get("page", "1"), "page"), asked.get("state", "all")
+        return _json(await _carried_out(self.operated.devices(state=state, number=number, page=page)))
+
     async def revoke(self, request: Request) -> Response:
         await _body(request, set())
         slot = request.path_params["slot"]
-        known = {member["slot"] for member in await self.operated.members()}
-        if not re.fullmatch(r"[0-9]{1,9}", slot) or int(slot) not in known:
+        if not _DIGITS.fullmatch(slot) or not (await self.operated.devices(number=int(slot)))["found"]:
             raise Refused(404, "device", "there is no device of this number")
         await _carried_out(self.operated.revoke(int(slot), WHO))
         return _json({"revoked": int(slot)})
@@ -316,6 +323,13 @@ def _whole(value: object, name: str) -> int:
     if not isinstance(value, int):
         raise Refused(400, name, f"{name} must be a whole number")
     return int(_number(value, name))
+
+
+def _digits(text: str, name: str) -> int:
+    """A number of an address."""
+    if not _DIGITS.fullmatch(text):
+        raise Refused(400, name, f"{name} must be a whole number of at most 9 digits")
+    return int(text)
 
 
 async def _problem(request: Request, error: Exception) -> Response:

@@ -15,7 +15,9 @@ from collections.abc import Callable, Iterable
 
 from turnout.service.listening.asgi import Application, Message, Receive, Scope, Send
 from turnout.service.listening.limits import Limiter, address_group
+from turnout.service.logs import Log
 from turnout.service.operator.password import checked_hash, matches
+from turnout.service.sparing_log import SparingLog
 
 Headers = dict[bytes, bytes]
 
@@ -29,7 +31,7 @@ LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 """The names under which a listener on this machine is called."""
 
 OPEN_PATH = "/healthz"
-"""The one path that needs no password."""
+"""The one path that needs no password, under whatever name: it says no more than that somebody is there."""
 
 WRONG_AT_ONCE, WRONG_A_SECOND = 8, 0.1
 """So many wrong passwords from an address at once, then so many a second."""
@@ -56,6 +58,9 @@ class Guard:
             a foreign page whose name was pointed at us (DNS rebinding).
         clock: seconds, for the limits.
 
+    Attributes:
+        count: is called with the name of a fault for each; who counts faults puts it there.
+
     Raises:
         ValueError: the hash is none.
     """
@@ -73,6 +78,8 @@ class Guard:
         self._wrong, self._clock = Limiter(WRONG_A_SECOND, WRONG_AT_ONCE), clock
         self._key, self._known = secrets.token_bytes(32), b""
         self._one_at_a_time = asyncio.Lock()
+        self._log = SparingLog(Log("operator"), clock=clock)
+        self.count: Callable[[str], None] = lambda fault: None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """As ASGI calls it."""
@@ -85,14 +92,21 @@ class Guard:
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers: Headers = dict(scope["headers"])
-        if "*" not in self._hosts and _host(headers) not in self._hosts:
-            allowed = ", ".join(sorted(self._hosts))
-            await refuse(send, 400, "host", f"this listener answers to {allowed} only: use one of these names")
-            return
-        if scope["path"] != OPEN_PATH and not await self._admits(scope, headers, send):
+        if scope["path"] != OPEN_PATH and not (
+            await self._is_called_by_name(headers, send) and await self._admits(scope, headers, send)
+        ):
             return
         if scope["method"] in ("GET", "HEAD", "OPTIONS") or await _is_ours(headers, send):
             await self._app(scope, receive, send)
+
+    async def _is_called_by_name(self, headers: Headers, send: Send) -> bool:
+        """Whether it was called by one of its names; if not, that is answered."""
+        if "*" in self._hosts or _host(headers) in self._hosts:
+            return True
+        allowed = ", ".join(sorted(self._hosts))
+        remedy = "use one of these names, or start `turnout serve` with --operator-name and the name you call"
+        await refuse(send, 400, "host", f"this listener answers to {allowed} only: {remedy}")
+        return False
 
     async def _admits(self, scope: Scope, headers: Headers, send: Send) -> bool:
         """Whether the password is right; if not, that is answered."""
@@ -105,13 +119,19 @@ class Guard:
         # The limit comes before the check, right or wrong: a guess that is not checked tells nothing.
         wait = self._wrong.wait(address, self._clock())
         if wait > 0.0:
+            self._note("locked out after wrong passwords", address)
             again = {b"retry-after": str(math.ceil(wait)).encode()}
             await refuse(send, 429, "attempts", f"too many wrong passwords: wait {math.ceil(wait)} seconds", again)
             return False
         if await self._is_right(*given, address):
             return True
+        self._note("wrong password", address)
         await refuse(send, 401, "password", "wrong name or password", challenge)
         return False
+
+    def _note(self, fault: str, address: str) -> None:
+        self.count(fault)
+        self._log.warning(fault, address=address)
 
     async def _is_right(self, user: str, password: str, address: str) -> bool:
         """The hash is made once; after that, a keyed digest of the right password is compared, which is quick."""

@@ -22,7 +22,7 @@ _GAUGES = {
     "late": "Devices that are expected and have not reported in the open round.",
     "gone": "Devices that missed the last rounds and are not waited for.",
     "waiting_for": "Devices still to enrol before the first round closes.",
-    "frozen": "1 if too few reported in the last closed round for the signal to follow.",
+    "frozen": "1 if the signal did not follow the last closed round: too few decided by it, or are still coming back.",
     "leader": "1 if this process closes rounds.",
     "open_seconds": "How long the open round has been open.",
     "round_seconds": "The shortest time from one round's close to the next.",
@@ -39,7 +39,7 @@ _ACCOUNT = {
     "epsilon_lifetime": "The privacy loss of all reports ever at most, where one release covers them, against the "
     "coordinator.",
     "total_epsilon": "The privacy loss of all reports so far at most, at the account's delta, of any one device.",
-    "delta": "The chance left over in the account's total.",
+    "delta": "The slack of the account's total: P(A) <= e^total P'(A) + delta for all events A.",
     "reports": "The reports that the account's total covers.",
 }
 
@@ -117,7 +117,7 @@ def troubles(snapshot: Mapping[str, Any]) -> list[str]:
 
     Example:
         >>> troubles({"mode": "running", "frozen": True, "heard": 3, "members": 100})
-        ['too few devices reported: the signal is frozen']
+        ['the signal is frozen: too few devices decided by it, or they are still coming back']
     """
     if snapshot.get("mode") not in ("running", "draining"):
         return []
@@ -126,8 +126,21 @@ def troubles(snapshot: Mapping[str, Any]) -> list[str]:
     if members and gone >= members:
         found.append("no device has reported lately: all are gone")
     if snapshot.get("frozen"):
-        found.append("too few devices reported: the signal is frozen")
+        found.append("the signal is frozen: too few devices decided by it, or they are still coming back")
+    found += _capacity_troubles(snapshot)
     open_seconds, deadline = snapshot.get("open_seconds") or 0.0, snapshot.get("deadline") or math.inf
     if members and not snapshot.get("waiting_for") and open_seconds > 2.0 * deadline + 1.0:
         found.append(f"the round does not close: open for {open_seconds:.0f} s, its deadline is {deadline:g} s")
     return found
+
+
+def _capacity_troubles(snapshot: Mapping[str, Any]) -> list[str]:
+    """The capacity cannot be met, or does not come although it could."""
+    capacity, members = snapshot.get("capacity") or 0.0, snapshot.get("members") or 0
+    least, most = snapshot.get("reachable") or (-1.0, math.inf)
+    if members and not snapshot.get("waiting_for") and not least < capacity <= most * (1.0 + 1e-12):
+        why = f"{members} devices bring {least:.4g} to {most:.4g} on average, whatever the signal"
+        return [f"the capacity of {capacity:.6g} cannot be met: {why}"]
+    if (snapshot.get("signal") or 0.0) >= (snapshot.get("most_signal") or math.inf):
+        return ["the signal is at its bound, and too few come: devices are gone, or their costs too high"]
+    return []

@@ -14,7 +14,7 @@ from turnout.errors import MissingExtra
 
 _KINDS = {"html": "text/html; charset=utf-8", "css": "text/css; charset=utf-8", "js": "text/javascript; charset=utf-8"}
 
-PARTS = ("operator.css", "operator.js")
+PARTS = ("operator.css", "operator.js", "asking.js", "devices.js", "showing.js")
 """What the page asks for under /static/."""
 
 

@@ -69,13 +69,17 @@ def checked_hash(stored: str) -> str:
         ValueError: it is none; the message does not repeat it.
     """
     if not _HASH.fullmatch(stored):
-        remedy = "make one with turnout.service.operator.password.hashed"
+        remedy = "make one with `turnout operate password FILE`"
         raise invalid("password hash", "of the form scrypt$n$r$p$salt$hash", "another text", remedy)
     return stored
 
 
-def new_password_file(path: Path) -> str:
+def new_password_file(path: Path, *, hash_only: bool = False) -> str:
     """Make a password, and a new file with it that only its owner may read (mode 0600); returns the password.
+
+    Args:
+        path: of the file.
+        hash_only: put its hash there instead: the password is nowhere then but with whoever is told.
 
     Raises:
         FileProblem: there is such a file already, or it cannot be written.
@@ -84,18 +88,35 @@ def new_password_file(path: Path) -> str:
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(password + "\n")
+            file.write((hashed(password) if hash_only else password) + "\n")
     except OSError as error:
         raise FileProblem(f"{path}: cannot be made ({error.strerror}): choose another path") from error
     return password
 
 
 def read_password(path: Path) -> str:
-    """The first line of a password file.
+    """The password of a password file.
+
+    Raises:
+        FileProblem: it cannot be read, is empty, holds no more than a hash, or others may read it too.
+    """
+    line = _first_line(path)
+    if _HASH.fullmatch(line):
+        raise FileProblem(f"{path}: holds the hash of a password: give a file that has the password itself")
+    return line
+
+
+def password_hash(path: Path) -> str:
+    """The hash to check against, from a password file: of the password in it, or the hash that it holds itself.
 
     Raises:
         FileProblem: it cannot be read, is empty, or others may read it too.
     """
+    line = _first_line(path)
+    return line if _HASH.fullmatch(line) else hashed(line)
+
+
+def _first_line(path: Path) -> str:
     try:
         with path.open(encoding="utf-8") as file:
             others = os.name == "posix" and os.fstat(file.fileno()).st_mode & 0o077
@@ -108,16 +129,6 @@ def read_password(path: Path) -> str:
     if not line:
         raise FileProblem(f"{path}: holds no password: write it in the first line, or remove the file")
     return line
-
-
-def password_hash(path: Path) -> str:
-    """The hash to check against, from a password file: of the password in it, or the hash that it holds itself.
-
-    Raises:
-        FileProblem: as of `read_password`.
-    """
-    line = read_password(path)
-    return line if _HASH.fullmatch(line) else hashed(line)
 
 
 def _bytes(password: str) -> bytes:

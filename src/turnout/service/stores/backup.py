@@ -4,19 +4,40 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 
 from turnout.service.stores.locations import open_store
 from turnout.service.stores.sql_store import SqlStore
 from turnout.service.stores.sqlite_store import SqliteStore
-from turnout.service.stores.store import Run, StoreProblem
+from turnout.service.stores.store import Control, Run, StoreProblem
 
 
-def restore(copy: Path, location: str, who: str = "command line") -> Run:
+@dataclass(frozen=True)
+class Restored:
+    """What a copy has brought back.
+
+    Attributes:
+        run: what it is about.
+        as_of: the wall clock at the copy's last entry, seconds since 1970: what was changed later is undone.
+        round: the open one.
+        control: capacity and mode, as the copy has them; the restored run itself is paused.
+        members: devices that may report now.
+    """
+
+    run: Run
+    as_of: float
+    round: int
+    control: Control
+    members: int
+
+
+def restore(copy: Path, location: str, who: str = "command line") -> Restored:
     """Bring a run back from a copy into a store that has none: a new file, or an empty PostgreSQL database.
 
     The copy stays as it is. Rounds closed since it was made are lost to the coordinator; devices that were
-    told of them send again what they have on file.
+    told of them send again what they have on file. Whatever the operator did since then is undone as well, a
+    revocation too: so the run is paused, until somebody who has looked at it resumes it.
 
     Args:
         copy: what `Store.backup` wrote.
@@ -24,7 +45,7 @@ def restore(copy: Path, location: str, who: str = "command line") -> Run:
         who: for the audit log.
 
     Returns:
-        The run.
+        What it has brought back.
 
     Raises:
         StoreProblem: the copy is damaged or of a newer version, the place is taken, or one of the two fails.
@@ -33,19 +54,28 @@ def restore(copy: Path, location: str, who: str = "command line") -> Run:
         opened = SqliteStore(_working_copy(Path(copy), Path(folder)), called=str(copy))
         try:
             opened.check()
-            run, position = opened.run(), opened.position()
-            if run is None or [closed.round for closed in opened.history()] != list(range(position.round)):
-                raise StoreProblem(f"{copy}: rounds are missing from its books: use another copy")
+            found = _contents(opened)
             target = open_store(location, create=True)
             try:
                 if not isinstance(target, SqlStore):
                     raise StoreProblem("a run can be restored to SQLite or PostgreSQL only: give such a location")
-                opened.pour(target, (who, "restored", f"as of round {position.round}"))
+                opened.pour(target, restored_by=who)
             finally:
                 target.close()
         finally:
             opened.close()
-    return run
+    return found
+
+
+def _contents(copy: SqliteStore) -> Restored:
+    """What a copy holds, once all of its books have been read."""
+    run, position = copy.run(), copy.position()
+    closed_at = {closed.round: closed.closed_at for closed in copy.history()}
+    if run is None or list(closed_at) != list(range(position.round)):
+        raise StoreProblem(f"{copy.place}: rounds are missing from its books: use another copy")
+    as_of = max([run.begun_at, *closed_at.values(), *(change.at for change in copy.changes())])
+    members = sum(device.left is None for device in copy.devices())
+    return Restored(run, as_of, position.round, copy.control(), members)
 
 
 def _working_copy(copy: Path, folder: Path) -> Path:

@@ -245,16 +245,17 @@ class SqlStore:
             yield from map(closed_of, page)
             first = page[-1][0] + 1
 
-    def changes(self) -> list[Change]:
-        """The audit log."""
-        return [change_of(row) for row in self._read(lambda tables: tables.all(selection("log", "ORDER BY line")))]
+    def changes(self, first: int = 0) -> list[Change]:
+        """The audit log from a line on; the first has number 0."""
+        sql = selection("log", "WHERE line >= ? ORDER BY line")
+        return [change_of(row) for row in self._read(lambda tables: tables.all(sql, first))]
 
-    def pour(self, target: SqlStore, note: tuple[str, str, str] | None = None) -> None:
+    def pour(self, target: SqlStore, restored_by: str | None = None) -> None:
         """Copy everything, as of one moment, into a store without a run; all of it or nothing.
 
         Args:
             target: where.
-            note: who, what and detail of a line that the target's log has in addition.
+            restored_by: who makes a copy the run itself again: it is paused then, and both are in the target's log.
         """
 
         def put(tables: Tables, copy: Tables) -> None:
@@ -262,8 +263,11 @@ class SqlStore:
                 raise StoreProblem(f"{target.place}: a run is kept here already: give a new place")
             for table in COLUMNS:
                 copy.many(insertion(table), tables.stream(selection(table, "ORDER BY 1")))
-            if note:
-                _note(copy, *note)
+            if restored_by:
+                state = target._state(copy)
+                _note(copy, restored_by, "restored", f"as of round {position_of(state).round}")
+                control = control_of(state)
+                target._set_control(copy, control, replace(control, mode=PAUSED), restored_by)
 
         def take(tables: Tables) -> None:
             self._state(tables)

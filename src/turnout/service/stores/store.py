@@ -18,6 +18,8 @@ MODES = (RUNNING, DRAINING, PAUSED, STOPPED)
 """Rounds close; the open one closes, then paused; none closes; the open one is closed at once with nobody
 acknowledged, then none closes."""
 
+TAKEN = "another coordinator has this store: stop it first, or use PostgreSQL for several"
+
 USUAL_HOURS = 24.0
 """How long new one-time codes are good, unless the operator says otherwise."""
 
@@ -201,8 +203,8 @@ class Store(Protocol):
         """The books from a round on, in order."""
         ...
 
-    def changes(self) -> list[Change]:
-        """The audit log."""
+    def changes(self, first: int = 0) -> list[Change]:
+        """The audit log from a line on; lines are numbered from 0, without gaps."""
         ...
 
     def lead(self) -> bool:

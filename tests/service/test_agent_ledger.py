@@ -1,0 +1,83 @@
+"""A device whose ledger is lost does not begin again with an unspent budget."""
+
+import shutil
+
+import pytest
+
+from client.faults import CountingCoins
+from service.agents import make, on_file
+from service.fake_coordinator import FakeCoordinator
+from turnout.client import store
+from turnout.privacy.ledger import LedgerRolledBack, Limit
+from turnout.service.agent.agent import BUDGET
+from turnout.service.agent.status import read_status
+
+LEDGER, WITNESS = "ledger.jsonl", "ledger.jsonl.witness"
+
+
+def spent(folder):
+    return read_status(folder)["reports_spent"]
+
+
+@pytest.mark.parametrize("lost", [[LEDGER], [LEDGER, WITNESS]], ids=["ledger", "both"])
+def test_a_lost_ledger_is_refused_and_with_a_word_counted_as_spent(tmp_path, lost):
+    coordinator = FakeCoordinator()
+    make(tmp_path, coordinator, limit=Limit(9, 1.0)).run(rounds=4)
+    before = on_file(tmp_path)
+    for name in lost:
+        (tmp_path / name).unlink()
+    for _ in range(2):  # also when a new one has been begun meanwhile
+        with pytest.raises(LedgerRolledBack, match=r"ledger\.jsonl: .*Restore .*--count-missing-as-spent"):
+            make(tmp_path, coordinator, limit=Limit(9, 1.0)).run(rounds=1)
+    assert on_file(tmp_path) == before == coordinator.books
+    coins = CountingCoins(2)
+    agent = make(tmp_path, coordinator, limit=Limit(9, 1.0), spend_missing=True, coins=coins)
+    agent.run(rounds=2)
+    entries = 4 if WITNESS in lost else 5  # the witness knows entries: the first of them was no report
+    assert spent(tmp_path) == agent.account().rounds == entries + 2
+    assert coins.tossed == [4, 5]
+    assert make(tmp_path, coordinator).run() == BUDGET  # agreed to once, and for ever
+    assert spent(tmp_path) == 9
+    assert len(coordinator.books) == 4 + 9 - entries
+
+
+def test_older_copies_of_ledger_and_witness_together_are_noticed(tmp_path):
+    coordinator = FakeCoordinator()
+    make(tmp_path, coordinator).run(rounds=2)
+    for name in (LEDGER, WITNESS):
+        shutil.copy(tmp_path / name, tmp_path / f"{name}.copy")
+    make(tmp_path, coordinator).run(rounds=3)
+    for name in (LEDGER, WITNESS):
+        shutil.copy(tmp_path / f"{name}.copy", tmp_path / name)
+    with pytest.raises(LedgerRolledBack, match=r"in 'run' \(3\)"):
+        make(tmp_path, coordinator).run(rounds=1)
+    make(tmp_path, coordinator, spend_missing=True).run(rounds=1)
+    assert spent(tmp_path) == 6
+
+
+def test_rounds_that_are_not_on_file_any_more_count_too(tmp_path, monkeypatch):
+    monkeypatch.setattr(store, "LINES", 20)
+    monkeypatch.setattr(store, "KEPT", 4)
+    coordinator = FakeCoordinator()
+    make(tmp_path, coordinator).run(rounds=30)
+    assert len(on_file(tmp_path)) < 20
+    (tmp_path / LEDGER).unlink()
+    (tmp_path / WITNESS).unlink()
+    make(tmp_path, coordinator, spend_missing=True).run(rounds=10)
+    make(tmp_path, coordinator).run(rounds=1)
+    assert spent(tmp_path) == 41
+
+
+def test_a_lost_release_is_not_made_again(tmp_path):
+    mechanism = {"kind": "memoized", "epsilon": 4.0, "price": 10.0, "levels": [0.2, 0.5, 0.8], "least": []}
+    coordinator = FakeCoordinator(mechanism=mechanism)
+    make(tmp_path, coordinator, limit=Limit(1, 4.0)).run(rounds=5)
+    make(tmp_path, coordinator, limit=Limit(1, 4.0)).run(rounds=5)
+    (tmp_path / LEDGER).unlink()
+    (tmp_path / WITNESS).unlink()
+    coins = CountingCoins(1)
+    with pytest.raises(LedgerRolledBack):
+        make(tmp_path, coordinator, limit=Limit(1, 4.0), coins=coins).run(rounds=1)
+    assert make(tmp_path, coordinator, limit=Limit(1, 4.0), spend_missing=True).run() == BUDGET
+    assert coins.tossed == []
+    assert len(coordinator.books) == 10

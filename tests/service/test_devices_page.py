@@ -122,9 +122,7 @@ def test_devices_on_a_phone(browser, scheme):
         view.lists(range(50))
         view.page.tap("label:has([value=gone])")
         view.lists(GONE)
-        heights = (
-            "[...document.querySelectorAll('#device-table thead th')].map(h => h.getBoundingClientRect().height)"
-        )
+        heights = "[...document.querySelectorAll('#device-table thead th')].map(h => h.getBoundingClientRect().height)"
         assert max(view.page.evaluate(heights)) < 40, "headings have one line"
         ends = "(what) => document.querySelector(what).getBoundingClientRect().right"
         assert view.page.evaluate(ends, "#device-table button") <= view.page.evaluate(ends, "#device-table")

@@ -82,7 +82,7 @@ def test_the_coordinator_s_unit_goes_on_with_a_run_whose_capacity_was_changed(tm
 
 def test_the_guide_s_backup_line_makes_copies_that_restore(tmp_path):
     begun(tmp_path / "run.db").close()
-    [line] = re.findall(r"```cron\n(.*)\n```", (ROOT / "docs" / "operating.md").read_text())
+    [line] = re.findall(r"```text\n(17 .*)\n```", (ROOT / "docs" / "operating.md").read_text())
     line = re.sub(r"/var/(lib|backups)/turnout", str(tmp_path), line).replace("\\%", "%")
     *when, user, rest = line.split(maxsplit=6)
     assert (len(when), user) == (5, "turnout")

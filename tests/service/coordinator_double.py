@@ -101,7 +101,7 @@ class Double:
         token = f"token-of-a-test-device-{device}"
         first = Offer(self.round, signal_of(self.round))
         mechanism = self.mechanism.settings()
-        return 201, [], Welcome("double", token, 1, *PRIOR, self.remember, self.by, mechanism, first, device).body()
+        return 201, [], Welcome("double", token, 1, *PRIOR, self.remember, self.by, mechanism, first).body()
 
     def offer(self):
         return {"round": self.round, "signal": signal_of(self.round)}

@@ -48,9 +48,10 @@ class PaperCoin(Mechanism):
 
     def __post_init__(self) -> None:
         beta = np.asarray(self.beta)
-        if beta.ndim > 1 or beta.dtype.kind not in "iuf":
+        alike = beta.ndim < 2 or beta.shape[1:] == (1,)  # a column: each client against many costs at once
+        if not alike or beta.dtype.kind not in "iuf":
             allowed = "a number above 0, or a list with one a client"
-            got = f"shape {beta.shape}" if beta.ndim > 1 else repr(self.beta)
+            got = repr(self.beta) if alike else f"shape {beta.shape}"
             raise invalid("beta", allowed, got, "the paper uses 3.5, 2.5, 1.5 and 1")
         beta = beta.astype(np.float64)
         good = np.isfinite(beta) & (beta > 0.0)

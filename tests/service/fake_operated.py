@@ -148,7 +148,7 @@ class Served:
     def __init__(self, operated, port=0, **options):
         self.show(operated, **options)
         config = uvicorn.Config(
-            self._answer, port=port, log_level="error", ws="none", lifespan="off", interface="asgi3"
+            self._answer, port=port, log_config=None, access_log=False, ws="none", lifespan="off", interface="asgi3"
         )
         self.server = uvicorn.Server(config)
         self.loop = None

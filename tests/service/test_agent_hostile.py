@@ -2,6 +2,7 @@
 
 import math
 import os
+import threading
 
 import pytest
 
@@ -287,9 +288,11 @@ def test_pauses_grow_with_full_jitter_up_to_a_minute(tmp_path):
 
 
 def test_a_revoked_device_ends_its_work(tmp_path):
-    coordinator, ends = FakeCoordinator(lease=60.0), []
-    with make(tmp_path, coordinator, coins=Always(), on_stop=lambda: ends.append(1)) as agent:
+    coordinator, starts, ends = FakeCoordinator(lease=60.0), threading.Event(), []
+    work = {"on_participate": lambda _: starts.set(), "on_stop": lambda: ends.append(1)}
+    with make(tmp_path, coordinator, coins=Always(), **work) as agent:
         agent.step()
+        assert starts.wait(20)
         coordinator.scripted = [(401, {"error": "token", "message": "revoked"})]
         with pytest.raises(Revoked, match="new code"):
             agent.run()

@@ -131,7 +131,7 @@ def test_the_readme_s_steps_for_operators(terminal: Terminal) -> None:
     printed = terminal.run(look)
     assert re.search(r"devices +10", printed), printed
     assert "against the server that sees every report" in printed
-    assert (terminal.folder / "run.npz").exists()
+    assert (terminal.folder / "fleet.npz").exists()
 
 
 @pytest.mark.deployment

@@ -1,6 +1,7 @@
 """`turnout operate` as an operator meets it."""
 
 import csv
+import json
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -202,3 +203,23 @@ def test_a_password_is_said_once_and_its_hash_is_kept(tmp_path):
     assert matches(said, password_hash(path))
     with pytest.raises(FileProblem, match="holds the hash of a password: give a file that has the password itself"):
         read_password(path)
+
+
+def test_a_device_is_revoked_by_its_number_or_a_tag_that_it_alone_has(store):
+    """Tags are short: of two devices with the same one, neither is taken for the other."""
+    tokens = [b"\x01" * 32, b"\x02" * 32, b"\x02" * 31 + b"\x03"]
+    opened = open_store(store)
+    wishes = [
+        Enrolment(hashed(code), hashed("nonce"), token) for code, token in zip(codes(store, 3), tokens, strict=True)
+    ]
+    assert all(opened.enrol(wishes, time.time()))
+    opened.close()
+    assert [line["tag"] for line in json.loads(operate("devices", "--store", store, "--json"))] == [
+        "01010101", "02020202", "02020202",
+    ]  # fmt: skip
+    for wrong in ("02020202", "3", "-1", "nobody"):
+        with pytest.raises((ValueError, SystemExit)):
+            operate("revoke", "--store", store, "--", wrong)
+    assert "device 0 is no member" in operate("revoke", "01010101", "--store", store)
+    for number in (1, 2):
+        assert f"device {number} is no member" in operate("revoke", number, "--store", store)

@@ -83,12 +83,11 @@ def revoke(
     from turnout.service.protocol import tag_of
 
     books = opened(store)
-    by_tag = {tag_of(one.token): one.slot for one in books.devices()}
-    slot = by_tag.get(device.lower(), int(device) if device.isdecimal() else -1)
-    if slot not in by_tag.values():
-        raise invalid("device", "the number or the tag of one", repr(device), "see `turnout operate devices`")
-    gone = books.withdraw(slot, WHO, "revoked")
-    typer.echo(f"device {slot} is no member from round {gone.left} on")
+    found = [one.slot for one in books.devices() if device.lower() in (str(one.slot), tag_of(one.token))]
+    if len(found) != 1:  # tags are short: two devices may have the same
+        raise invalid("device", "the number, or the tag of one alone", repr(device), "see `turnout operate devices`")
+    gone = books.withdraw(found[0], WHO, "revoked")
+    typer.echo(f"device {found[0]} is no member from round {gone.left} on")
 
 
 @app.command()

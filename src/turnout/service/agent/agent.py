@@ -303,8 +303,7 @@ class Agent:
                 heard = self._dialogue.leave(welcome.token)
             told = "This device has left the run: to join after all, it needs a new code"
             if not heard:
-                which = f"device {welcome.tag}"
-                told = f"The coordinator could not be told: ask the operator to revoke {which}"
+                told = f"The coordinator could not be told: ask the operator to revoke device {welcome.tag}"
             raise Declined(f"{declined}. {told}") from None
 
     def _wait_for_repair(self) -> None:

@@ -233,7 +233,7 @@ def accounts(found):
     ]
     caption = (
         f"{found['reports']:,} reports at epsilon {found['epsilon_per_report']:g} per report, delta "
-        f"{found['delta']:g}, against one that sees every report; processor time, all in one run. For the randomized "
+        f"{found['delta']:g}, against an observer of every report; processor time, all in one run. For the randomized "
         "response ours is exact. For the box that is not symmetric, ours also holds for signals that a server chooses "
         "as it goes, dp-accounting's for directions fixed ahead, and OpenDP is told the epsilon per report alone."
     )

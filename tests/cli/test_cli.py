@@ -73,7 +73,7 @@ def test_certified_mechanisms_and_any_setting():
     done = turnout("simulate", "--epsilon", 1, "--set", "mechanism.center=0.45", "--rounds", 50, "--json")
     facts = json.loads(done.stdout)
     assert facts["mechanism"] == {"kind": "clamp", "epsilon": 1.0, "center": 0.45}
-    assert facts["privacy"].startswith("pure epsilon 1 per report, against anyone who sees every report")
+    assert facts["privacy"].startswith("pure epsilon 1 per report, against an observer of every report")
     start = turnout(
         "simulate", "--set", "start.average=0.5", "--set", "controller.kind=self-tuning", "--rounds", 5, "--json"
     )

@@ -54,8 +54,8 @@ def test_joining_tells_what_was_accepted_and_a_restart_needs_no_code(tmp_path, c
     for line in (
         f"run         run at {url} as device {TAG}, weight 1",
         "mechanism   clamp",
-        "one report  pure epsilon 1 per report, against anyone who sees every report",
-        "at most     total epsilon 83.54 at delta 1e-06 over 100 reports, against one that sees every report",
+        "one report  pure epsilon 1 per report, against an observer of every report",
+        "at most     total epsilon 83.54 at delta 1e-06 over 100 reports, against an observer of every report",
         f"files       {home}",
         "round 0 ",
         "round 2 ",
@@ -85,7 +85,7 @@ def test_the_hard_stop_is_a_success_and_says_what_was_given_away(tmp_path, coord
         done = turnout(url, *options)
         assert done.returncode == 0, done.stderr
         assert "the budget is spent: this device has left the run; in this run total epsilon 4.000" in done.stdout
-        assert "over 4 reports, against one that sees every report" in done.stdout
+        assert "over 4 reports, against an observer of every report" in done.stdout
     assert coordinator.left
     assert len(coordinator.books) == 4
 

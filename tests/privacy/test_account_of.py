@@ -15,7 +15,7 @@ from turnout.privacy.accounting import total_epsilon
 from turnout.privacy.sum_only import total_epsilon_sum_only
 
 DELTA = 1e-6
-SUM = "one that sees only the sum, with 1,000 honest others"
+SUM = "an observer of the sum alone, with 1,000 honest others"
 
 
 @dataclass(frozen=True)
@@ -42,10 +42,10 @@ def test_one_box_against_either_observer():
     box = Clamp(1.0, 0.2).parameters()
     seen, summed = account_of(Clamp(1.0, 0.2), 10, DELTA), account_of(Clamp(1.0, 0.2), 10, DELTA, honest=50)
     assert seen == total_epsilon(*box, 10, DELTA)
-    assert (seen.against, summed.against) == ("one that sees every report", SUM.replace("1,000", "50"))
+    assert (seen.against, summed.against) == ("an observer of every report", SUM.replace("1,000", "50"))
     assert summed.epsilon < seen.epsilon
     nobody = account_of(Clamp(1.0, 0.2), 10, DELTA, honest=0)
-    assert (nobody.epsilon, nobody.against) == (seen.epsilon, "one that sees only the sum, with 0 honest others")
+    assert (nobody.epsilon, nobody.against) == (seen.epsilon, "an observer of the sum alone, with 0 honest others")
 
 
 def test_a_box_that_moves_gives_away_no_more_than_the_widest():
@@ -54,7 +54,7 @@ def test_a_box_that_moves_gives_away_no_more_than_the_widest():
         account_of(TrackingClamp(0.5), 40, DELTA, honest=1000)
 
 
-@pytest.mark.parametrize(("honest", "against"), [(None, "one that sees every report"), (1000, SUM)])
+@pytest.mark.parametrize(("honest", "against"), [(None, "an observer of every report"), (1000, SUM)])
 def test_releases_made_once_and_mechanisms_without_a_bound(honest, against):
     once = account_of(Memoized(4.0, 10.0), 40, DELTA, honest)
     assert (once.epsilon, once.delta, once.rounds, once.against) == (4.0, 0.0, 40, against)

@@ -1,4 +1,4 @@
-"""Totals against one that sees every report: the notes' tables, brute force, and what a careless account gets wrong."""
+"""Totals against an observer of every report: the notes' tables, brute force, and what a careless account gets wrong."""
 
 import itertools
 import math
@@ -180,7 +180,7 @@ def test_an_account_says_total_and_against_whom():
     account = total_epsilon(*symmetric(1), 1000, DELTA)
     assert isinstance(account, Account)
     assert repr(account) == (
-        "total epsilon 591.1 at delta 1e-06 over 1,000 reports, against one that sees every report (exact binomial)"
+        "total epsilon 591.1 at delta 1e-06 over 1,000 reports, against an observer of every report (exact binomial)"
     )
 
 

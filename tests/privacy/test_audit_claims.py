@@ -10,7 +10,7 @@ from turnout.privacy.accounting import total_epsilon
 from turnout.privacy.audit_claims import Claim, in_total, of_budget, of_mechanism, of_sum, per_report
 from turnout.privacy.sum_only import total_epsilon_sum_only
 
-SERVER = "one that sees every report"
+SERVER = "an observer of every report"
 
 
 @pytest.mark.parametrize(("claim", "words"), [

@@ -118,7 +118,7 @@ class Around(Mechanism):
 def test_a_mechanism_of_ones_own_is_certified_by_its_worst_box():
     found = certificate(Around())
     assert found.epsilon == pytest.approx(math.log(3.0))  # where the average is 0
-    assert (found.per, found.against) == ("report", "one who sees every report, and so knows the average")
+    assert (found.per, found.against) == ("report", "an observer of every report")
     assert box_epsilon([0.1, 0.4], [0.2, 0.6]) == pytest.approx(math.log(2.0))
     assert box_epsilon(0.25, [0.5, 0.75]) == pytest.approx(math.log(3.0))
 

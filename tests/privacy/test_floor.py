@@ -178,7 +178,7 @@ def test_the_channel_keeps_its_promise_and_brings_the_capacity():
 
 @pytest.mark.parametrize("epsilon", [4.0, 6.0, 8.0])
 def test_none_of_ours_is_below(epsilon):
-    """Each at its own total epsilon, pure, against one who sees every report for ever; a mean over seeds."""
+    """Each at its own total epsilon, pure, against an observer of every report for ever; a mean over seeds."""
     problem, found = paper(), paper_floor(epsilon)
     best = found.memoized()
     for mechanism, seeds in (

@@ -24,7 +24,7 @@ def test_the_total_is_that_of_the_mechanism():
 def test_before_the_first_report_nothing_is_given_away_but_a_release():
     nothing = PublicAccount(Clamp(0.1), DELTA).total(0)
     assert (nothing.epsilon, nothing.delta, nothing.rounds, nothing.how) == (0.0, DELTA, 0, "no report yet")
-    assert nothing.against == "one that sees every report"
+    assert nothing.against == "an observer of every report"
     for reports in (0, 1, 50):
         found = PublicAccount(Memoized(4.0, 10.0), DELTA).total(reports)
         assert (found.epsilon, found.delta, found.rounds) == (4.0, 0.0, max(1, reports))

@@ -122,7 +122,7 @@ def _of_mechanism(
     if not 0 <= honest <= 2000:
         raise invalid("--sum-only", "from 0 to 2000 honest others", honest, "5 to 20 show the most")
     if claim is not None:  # only the total is claimed of sums
-        against = f"one that sees only the sum, with {honest:,} honest others"
+        against = f"an observer of the sum alone, with {honest:,} honest others"
         claims = (Claim(claim, rounds, 0.0 if lifetime else delta, against=against),)
     return sum_subject(mechanism, honest, rounds, delta=delta, claims=claims, coins=_coins(seed))
 

@@ -34,7 +34,7 @@ _CLOSE = 0.0005  # of the optimum: a curve that came so close goes no further
 _BETAS = (3.5, 1.0)  # of the paper's coin
 
 _NO_FLOOR = (
-    "no floor is known against one that sees only the sum: the argument needs an observer of each client's reports"
+    "no floor is known against an observer of the sum alone: the argument needs an observer of each client's reports"
 )
 
 Progress = Callable[[str], None]

@@ -84,7 +84,7 @@ class Maker:
 
     def account(self, epsilon: float) -> Account:
         """What it gives away in all rounds."""
-        return account_of(self.make(epsilon), self.wish.rounds, self.wish.delta, self.wish.honest_others)
+        return account_of(self.make(epsilon), self.wish.rounds, self.wish.delta, self.wish.observer)
 
     def is_feasible(self, epsilon: float) -> bool:
         """Whether the capacity lies inside what it can bring."""

@@ -1,50 +1,125 @@
-"""The account of a mechanism over a run, against a server that sees every report or an observer of the sum."""
+"""The account of a mechanism over a run, against an observer."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
-from turnout.algorithm.client import Averaging
 from turnout.algorithm.mechanism import Mechanism, Public
 from turnout.algorithm.thresholds import widest_box
-from turnout.privacy.accounting import EVERY_REPORT, Account, total_epsilon
+from turnout.errors import invalid
+from turnout.privacy.accounting import Account, total_epsilon
 from turnout.privacy.certificate import certificate
+from turnout.privacy.observer import EVERY_REPORT, Observer
 from turnout.privacy.sum_only import total_epsilon_sum_only
 
+Box = tuple[float, float]
 
-def account_of(mechanism: Mechanism, rounds: int, delta: float, honest: int | None = None) -> Account:
+
+def account_of(mechanism: Mechanism, rounds: int, delta: float, observer: Observer = Observer()) -> Account:  # noqa: B008
     """The total epsilon of a mechanism over so many reports; infinite where nothing bounds it.
 
+    It holds for every client: where boxes or weights differ, the worst counts.
+
     Args:
-        mechanism: any mechanism; where boxes differ by client, the worst counts.
+        mechanism: any mechanism.
         rounds: how many reports of one client.
         delta: the slack (see `Account`); a release made once needs none.
-        honest: None against one that sees every report; else against one that sees only the sum, with so many honest
-            others (averages then move by the probability).
+        observer: who sees what, in which circumstances.
 
     Raises:
-        ValueError: the promise does not exist against this observer.
+        ValueError: the promise does not exist against this observer; the message says why.
 
     Example:
         >>> from turnout.algorithm.mechanisms.clamp import Clamp
         >>> account_of(Clamp(0.1), rounds=1000, delta=1e-6)
-        total epsilon 19.35 at delta 1e-06 over 1,000 reports, against one that sees every report (exact binomial)
+        total epsilon 19.35 at delta 1e-06 over 1,000 reports, against an observer of every report (exact binomial)
     """
-    promise = certificate(mechanism, None if honest is None else Averaging(by="probability"))
-    against = EVERY_REPORT if honest is None else f"one that sees only the sum, with {honest:,} honest others"
+    promise = certificate(mechanism, observer)
     if promise.per == "lifetime":
-        return Account(promise.epsilon, 0.0, rounds, against, "one release at joining, pure")
-    if math.isinf(promise.epsilon):
-        return Account(math.inf, delta, rounds, against, promise.why)
-    if mechanism.needs_public_average:  # boxes move: any report of pure epsilon gives away no more than a symmetric one
-        boxes = [widest_box(promise.epsilon)]
+        found = Account(promise.epsilon, 0.0, rounds, str(observer), "one release at joining, pure")
+    elif math.isinf(promise.epsilon):
+        found = Account(math.inf, delta, rounds, str(observer), promise.why)
+    elif observer.sees == EVERY_REPORT:
+        accounts = [total_epsilon(*box, rounds, delta) for box in _boxes(mechanism, promise.epsilon)]
+        found = max(accounts, key=lambda account: account.epsilon)
     else:
-        low, high = np.broadcast_arrays(*mechanism.box(Public()))
-        boxes = [(float(a), float(b)) for a, b in {*zip(low.ravel().tolist(), high.ravel().tolist(), strict=True)}]
-    found = [
-        total_epsilon(*box, rounds, delta) if honest is None else total_epsilon_sum_only(*box, rounds, delta, honest)
-        for box in boxes
-    ]
-    return max(found, key=lambda account: account.epsilon)
+        found = _of_sum(mechanism, rounds, delta, observer)
+    return found.assuming(*promise.assumptions)
+
+
+class Hidden(NamedTuple):
+    """How a client is hidden in the sum.
+
+    Attributes:
+        box: its own.
+        others: a box that holds those of all others of its weight.
+        honest: how many of these certainly follow the protocol, whoever does not.
+    """
+
+    box: Box
+    others: Box
+    honest: int
+
+
+def hidden_in_sum(mechanism: Mechanism, observer: Observer) -> set[Hidden]:
+    """The ways in which clients are hidden in a sum, without those that another one is worse than.
+
+    A client is hidden among those of its own weight: the bits of all others are handed to the observer. Those that
+    may not follow the protocol may all be of that weight. What hides is what is certain of the others' bits, so that
+    their boxes may be widened to one that holds them all.
+
+    Example:
+        >>> from turnout.algorithm.mechanisms.clamp import Clamp
+        >>> weights = [1] * 8 + [200] * 2
+        >>> found = hidden_in_sum(Clamp(1.0), Observer("sum", honest=9, weights=weights))
+        >>> [hidden.honest for hidden in found]
+        [1]
+    """
+    assert observer.honest is not None  # an observer of the sum
+    low, high = np.broadcast_arrays(*(np.asarray(end, dtype=np.float64) for end in mechanism.box(Public())))
+    if low.ndim == 0 and observer.weights is None:
+        return {Hidden(box := (float(low), float(high)), box, int(observer.honest))}
+    clients = max(low.size, np.size(observer.weights) if observer.weights is not None else 1)
+    if observer.honest >= clients or low.size not in (1, clients):
+        allowed = f"of one number of clients (boxes {low.size:,}, weights {np.size(observer.weights):,})"
+        raise invalid("mechanism, weights and honest", allowed, f"{observer.honest:,} honest", "give all clients'")
+    low, high = np.broadcast_to(low.ravel(), (clients,)), np.broadcast_to(high.ravel(), (clients,))
+    weights = np.broadcast_to(np.asarray(1 if observer.weights is None else observer.weights), (clients,))
+    astray, least = clients - 1 - int(observer.honest), dict[tuple[Box, Box], int]()
+    for weight in np.unique(weights):
+        for box, others, number in _among(low[weights == weight], high[weights == weight]):
+            least[box, others] = min(max(0, number - astray), least.get((box, others), clients))
+    return {Hidden(box, others, honest) for (box, others), honest in least.items()}
+
+
+def _among(low: np.ndarray, high: np.ndarray) -> Iterator[tuple[Box, Box, int]]:
+    """(its box, one that holds all others', how many others) of each kind of client of one weight."""
+    ends, kinds = np.unique(np.stack([low, high]), axis=1, return_inverse=True)
+    for kind in range(ends.shape[1]):
+        alone = np.flatnonzero(kinds.ravel() == kind)[0]
+        rest = np.arange(len(low)) != alone
+        box = (float(ends[0, kind]), float(ends[1, kind]))
+        others = (float(low[rest].min()), float(high[rest].max())) if rest.any() else box
+        yield box, others, int(rest.sum())
+
+
+def _of_sum(mechanism: Mechanism, rounds: int, delta: float, observer: Observer) -> Account:
+    ways = hidden_in_sum(mechanism, observer)
+    accounts = [total_epsilon_sum_only(*way.box, rounds, delta, way.honest, way.others) for way in ways]
+    worst = max(accounts, key=lambda account: account.epsilon)
+    alike = observer.weights is None or np.ptp(np.asarray(observer.weights)) == 0
+    how = worst.how if alike else f"{worst.how}; hidden among clients of the same weight, the worst of them"
+    return replace(worst, against=str(observer), how=how)
+
+
+def _boxes(mechanism: Mechanism, epsilon: float) -> list[Box]:
+    """All different boxes; where they move, any report of pure epsilon gives away no more than a symmetric one."""
+    if mechanism.needs_public_average:
+        return [widest_box(epsilon)]
+    low, high = np.broadcast_arrays(*mechanism.box(Public()))
+    return [(float(a), float(b)) for a, b in {*zip(low.ravel().tolist(), high.ravel().tolist(), strict=True)}]

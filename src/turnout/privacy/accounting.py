@@ -1,4 +1,4 @@
-"""What many reports give away together, to one that sees every report and chooses the signals as it goes.
+"""What many reports give away together, to an observer of every report who chooses the signals on the way.
 
 Nothing here looks at a cost: an account follows from the public box [low, high] that the probability of a
 "yes" never leaves. Every number is an upper bound and is rounded upwards. The theorems are in
@@ -9,13 +9,14 @@ the sum alone: `sum_only`.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from turnout.display import card
 from turnout.errors import invalid
+from turnout.privacy.observer import Observer
 from turnout.problem.costs import Array
 
 UNIT = float(np.finfo(np.float64).eps)
@@ -27,7 +28,8 @@ UP = 1.0 + 16.0 * UNIT
 SMALLEST_LOW = 1e-100
 """Below it the walk would overflow; the sum of the reports' own epsilons is given instead."""
 
-EVERY_REPORT = "one that sees every report"
+EVERY_REPORT = str(Observer())
+
 
 
 @dataclass(frozen=True)
@@ -41,10 +43,14 @@ class Account:
         rounds: how many reports it covers.
         against: who looks on.
         how: the method.
+        assumptions: what nothing enforces: without these the number says nothing. Each a clause.
 
     Example:
-        >>> Account(591.0, 1e-6, 1000, EVERY_REPORT, "exact binomial")
-        total epsilon 591.0 at delta 1e-06 over 1,000 reports, against one that sees every report (exact binomial)
+        >>> Account(591.0, 1e-6, 1000, "an observer of every report", "exact binomial")
+        total epsilon 591.0 at delta 1e-06 over 1,000 reports, against an observer of every report (exact binomial)
+        >>> Account(4.0, 0.0, 10, "an observer of every report", "one release", ("the cost is released once",))
+        total epsilon 4.000 at delta 0 over 10 reports, against an observer of every report, if the cost is released
+        once (one release)
     """
 
     epsilon: float
@@ -52,16 +58,32 @@ class Account:
     rounds: int
     against: str
     how: str
+    assumptions: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         return (
             f"total epsilon {shown(self.epsilon)} at delta {self.delta:.3g} over {self.rounds:,} "
-            f"report{'' if self.rounds == 1 else 's'}, against {self.against} ({self.how})"
+            f"report{'' if self.rounds == 1 else 's'}, against {self.against}{provided(self.assumptions)} ({self.how})"
         )
+
+    def assuming(self, *more: str) -> Account:
+        """The same under further assumptions."""
+        return replace(self, assumptions=(*self.assumptions, *(one for one in more if one not in self.assumptions)))
 
     def _repr_html_(self) -> str:
         facts = {"total epsilon": shown(self.epsilon), "at delta": f"{self.delta:.3g}", "over reports": self.rounds}
-        return card("Account", facts | {"against": self.against, "how": self.how})
+        held = "; ".join(self.assumptions) or "nothing but the protocol"
+        return card("Account", facts | {"against": self.against, "assumed": held, "how": self.how})
+
+
+def provided(assumptions: Sequence[str]) -> str:
+    """Assumptions as the end of a sentence; nothing if there are none.
+
+    Example:
+        >>> provided(["it rains", "it pours"])
+        ', if it rains, and it pours'
+    """
+    return f", if {', and '.join(assumptions)}" if assumptions else ""
 
 
 def shown(value: float) -> str:
@@ -142,7 +164,7 @@ def dominating_pair(low: float, high: float) -> Pair:
 
 
 def total_delta(low: float, high: float, rounds: int, epsilon: float) -> Account:
-    """The delta at a total epsilon over equal rounds, against one that sees every report.
+    """The delta at a total epsilon over equal rounds, against an observer of every report.
 
     delta = sum over d of P(D = d) [1 - e^(epsilon - d loss)]+ where D is the number of right less the number of
     wrong answers of the dominating pair. In a symmetric box this is the exact binomial formula; elsewhere a bound
@@ -156,7 +178,7 @@ def total_delta(low: float, high: float, rounds: int, epsilon: float) -> Account
 
     Example:
         >>> total_delta(0.25, 0.75, rounds=1, epsilon=0.0)
-        total epsilon 0.0 at delta 0.5 over 1 report, against one that sees every report (exact binomial)
+        total epsilon 0.0 at delta 0.5 over 1 report, against an observer of every report (exact binomial)
     """
     check_rounds(rounds)
     if not epsilon >= 0.0:
@@ -170,7 +192,7 @@ def total_delta(low: float, high: float, rounds: int, epsilon: float) -> Account
 
 
 def total_epsilon(low: float, high: float, rounds: int, delta: float) -> Account:
-    """The total epsilon at delta over equal rounds, against one that sees every report and chooses the signals.
+    """The total epsilon at delta over equal rounds, against an observer of every report who chooses the signals.
 
     Args:
         low: the least probability of a "yes", the same in every round.
@@ -184,7 +206,7 @@ def total_epsilon(low: float, high: float, rounds: int, delta: float) -> Account
     Example:
         >>> account = total_epsilon(0.475, 0.525, rounds=1000, delta=1e-6)
         >>> account
-        total epsilon 19.37 at delta 1e-06 over 1,000 reports, against one that sees every report (exact binomial)
+        total epsilon 19.37 at delta 1e-06 over 1,000 reports, against an observer of every report (exact binomial)
         >>> total_epsilon(0.1, 0.2718, rounds=20, delta=1e-6).epsilon > 14.10
         True
     """

@@ -11,6 +11,7 @@ from turnout.algorithm.mechanism import Mechanism, Public
 from turnout.errors import invalid
 from turnout.privacy.accounting import EVERY_REPORT, Account, shown, total_epsilon
 from turnout.privacy.certificate import certificate
+from turnout.privacy.observer import SUM, Observer
 from turnout.privacy.sum_only import total_epsilon_sum_only
 
 DELTA = 1e-6
@@ -81,10 +82,10 @@ def per_report(
 
     Example:
         >>> for claim in per_report(1.0, rounds=2, delta=0.01): print(claim)
-        epsilon 1.000 per report, given all before it, against one that sees every report
-        total epsilon 2.000, pure, over 2 rounds, against one that sees every report
-        total epsilon 1.982, at delta 0.01, over 2 rounds, against one that sees every report
-        total epsilon 1.793, at delta 0.1, over 2 rounds, against one that sees every report
+        epsilon 1.000 per report, given all before it, against an observer of every report
+        total epsilon 2.000, pure, over 2 rounds, against an observer of every report
+        total epsilon 1.982, at delta 0.01, over 2 rounds, against an observer of every report
+        total epsilon 1.793, at delta 0.1, over 2 rounds, against an observer of every report
     """
     wrong = 1.0 / (1.0 + math.exp(min(epsilon, 700.0)))
     low, high = box or (wrong, 1.0 - wrong)
@@ -101,7 +102,7 @@ def in_total(epsilon: float, rounds: int, delta: float = 0.0) -> tuple[Claim, ..
 
     Example:
         >>> str(*in_total(4.0, rounds=16))
-        'total epsilon 4.000, pure, over 16 rounds, against one that sees every report'
+        'total epsilon 4.000, pure, over 16 rounds, against an observer of every report'
     """
     return (Claim(epsilon, rounds, delta),)
 
@@ -111,15 +112,15 @@ def of_budget(box: tuple[float, float], reports: int, rounds: int, delta: float 
 
     Example:
         >>> for claim in of_budget((0.25, 0.75), reports=2, rounds=5)[:2]: print(claim)
-        epsilon 0.0 per round after the last of 2 reports, against one that sees every report
-        total epsilon 2.198, pure, over 5 rounds (2 reports), against one that sees every report
+        epsilon 0.0 per round after the last of 2 reports, against an observer of every report
+        total epsilon 2.198, pure, over 5 rounds (2 reports), against an observer of every report
     """
     totals = (_of_account(total_epsilon(*box, reports, each), rounds) for each in (0.0, *_deltas(delta)))
     return (Claim(0.0, rounds, of="after", reports=reports), *totals)
 
 
 def of_sum(mechanism: Mechanism, honest: int, rounds: int, delta: float = DELTA) -> tuple[Claim, ...]:
-    """The account against one that sees only the sum with honest others.
+    """The account against an observer of the sum alone with honest others.
 
     Raises:
         ValueError: the mechanism has no fixed box.
@@ -129,7 +130,7 @@ def of_sum(mechanism: Mechanism, honest: int, rounds: int, delta: float = DELTA)
         >>> str(of_sum(Clamp(1.0), honest=10, rounds=1)[0])[:43]
         'total epsilon 1.0000, at delta 1e-06, over '
     """
-    certificate(mechanism, Averaging(by="probability"))  # refuses a box that follows the average
+    certificate(mechanism, Observer(SUM, honest, averaging=Averaging(by="probability")))  # refuses a box that follows the average
     low, high = mechanism.box(Public())
     return tuple(
         _of_account(total_epsilon_sum_only(float(low), float(high), rounds, each, honest), rounds)
@@ -138,7 +139,7 @@ def of_sum(mechanism: Mechanism, honest: int, rounds: int, delta: float = DELTA)
 
 
 def of_mechanism(mechanism: Mechanism, rounds: int, delta: float = DELTA) -> tuple[Claim, ...]:
-    """What the certificate of a mechanism promises over some rounds, against one that sees every report.
+    """What the certificate of a mechanism promises over some rounds, against an observer of every report.
 
     Raises:
         ValueError: it promises nothing that could be refuted.

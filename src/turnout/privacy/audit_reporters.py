@@ -82,7 +82,7 @@ def usual_signals(rounds: int, scale: float = 1.0) -> dict[str, Array]:
 
 @dataclass(frozen=True)
 class MechanismReporter:
-    """A mechanism as a client uses it, for one that sees every report: `client_step`, round by round.
+    """A mechanism as a client uses it, for an observer of every report: `client_step`, round by round.
 
     Args:
         mechanism: any; what it releases at joining is part of each trial.
@@ -122,7 +122,7 @@ class MechanismReporter:
 
 @dataclass(frozen=True)
 class SumReporter:
-    """What one that sees only the sum sees: the client's bit and those of honest others, added up.
+    """What an observer of the sum alone sees: the client's bit and those of honest others, added up.
 
     Args:
         mechanism: of all; its box must not follow the average.

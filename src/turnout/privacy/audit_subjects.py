@@ -68,7 +68,7 @@ def mechanism_subject(
     claims: tuple[Claim, ...] = (),
     coins: Callable[[int], Coins] = SeededCoins,
 ) -> Subject:
-    """A mechanism over some rounds, for one that sees every report; its certificate, unless other claims are given.
+    """A mechanism over some rounds, for an observer of every report; its certificate, unless other claims are given.
 
     Example:
         >>> mechanism_subject(Clamp(1.0), 2).name
@@ -92,7 +92,7 @@ def sum_subject(
     claims: tuple[Claim, ...] = (),
     coins: Callable[[int], Coins] = SeededCoins,
 ) -> Subject:
-    """A mechanism for one that sees only the sum, with so many honest others.
+    """A mechanism for an observer of the sum alone, with so many honest others.
 
     Example:
         >>> sum_subject(Clamp(1.0), honest=5, rounds=1).name

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from decimal import ROUND_CEILING, Decimal, localcontext
 
 import numpy as np
 
-from turnout.algorithm.client import Averaging
 from turnout.algorithm.mechanism import Mechanism, Public, check_mechanism
 from turnout.algorithm.mechanisms.clamp import Clamp
 from turnout.algorithm.mechanisms.classical import Classical
@@ -17,10 +17,8 @@ from turnout.algorithm.mechanisms.paper_coin import PaperCoin
 from turnout.algorithm.mechanisms.randomized_response import RandomizedResponse
 from turnout.algorithm.mechanisms.tracking_clamp import TrackingClamp
 from turnout.errors import invalid
-from turnout.privacy.accounting import report_epsilon
-
-_OBSERVER = "one who sees every report, and so knows the average"
-_EVERYONE = "anyone who sees every report and picks the signals"
+from turnout.privacy.accounting import provided, report_epsilon
+from turnout.privacy.observer import Observer
 
 
 @dataclass(frozen=True)
@@ -30,8 +28,9 @@ class Certificate:
     Attributes:
         epsilon: pure; infinite where there is no bound.
         per: "report", or "lifetime" (all reports together).
-        against: whom it holds against.
+        against: whom it holds against. A bound per report holds for each report by itself, also if only sums are seen.
         why: where it comes from, or why there is none.
+        assumptions: what nothing enforces: without these the number says nothing. Each a clause.
 
     Example:
         >>> from turnout.algorithm.mechanisms.clamp import Clamp
@@ -44,6 +43,7 @@ class Certificate:
     per: str
     against: str
     why: str
+    assumptions: tuple[str, ...] = ()
 
     @property
     def is_bounded(self) -> bool:
@@ -56,15 +56,16 @@ class Certificate:
     def __str__(self) -> str:
         if not self.is_bounded:
             return f"no bound per {self.per}: {self.why}"
-        return f"pure epsilon {self.epsilon:.6g} per {self.per}, against {self.against} ({self.why})"
+        held = provided(self.assumptions)
+        return f"pure epsilon {_up(self.epsilon)} per {self.per}, against {self.against}{held} ({self.why})"
 
 
-def certificate(mechanism: Mechanism, averaging: Averaging | None = None) -> Certificate:
+def certificate(mechanism: Mechanism, observer: Observer = Observer()) -> Certificate:  # noqa: B008
     """The certified epsilon of a mechanism; infinite where it is infinite, with the reason.
 
     Args:
         mechanism: any mechanism, also one of your own: its box alone decides.
-        averaging: how histories move; with "probability" averages are not public.
+        observer: who sees what, in which circumstances.
 
     Raises:
         ValueError: the promise does not exist for this combination.
@@ -72,35 +73,38 @@ def certificate(mechanism: Mechanism, averaging: Averaging | None = None) -> Cer
     Example:
         >>> from turnout.algorithm.mechanisms.clamp import Clamp
         >>> print(certificate(Clamp(epsilon=1.0)))
-        pure epsilon 1 per report, against anyone who sees every report and picks the signals (the box [0.2689, 0.7311])
+        pure epsilon 1 per report, against an observer of every report (the box [0.2689, 0.7311])
     """
     check_mechanism(mechanism)
-    check_public_average(mechanism, averaging or Averaging())
+    observer.check(mechanism)
+    epsilon, per, why = _bound(mechanism)
+    return Certificate(epsilon, per, str(observer), why, observer.assumptions(mechanism))
+
+
+def _bound(mechanism: Mechanism) -> tuple[float, str, str]:
+    """(epsilon, per report or for a lifetime, why)."""
     if isinstance(mechanism, OneRelease):
-        return Certificate(
-            mechanism.epsilon, "lifetime", _EVERYONE, "one release at joining; reports hold nothing else"
-        )
+        return mechanism.epsilon, "lifetime", "one release at joining; reports hold nothing else"
     if isinstance(mechanism, Classical):
-        return Certificate(math.inf, "report", _EVERYONE, "the probability is the intent itself")
+        return math.inf, "report", "the probability is the intent itself"
     if isinstance(mechanism, PaperCoin):
-        return Certificate(math.inf, "report", _EVERYONE, 'at intent 1 a "no" cannot happen')
+        return math.inf, "report", 'at intent 1 a "no" cannot happen'
     if isinstance(mechanism, (RandomizedResponse, Clamp)):  # exact integers: see turnout.algorithm.thresholds
         low, high = mechanism.parameters()
-        return Certificate(mechanism.epsilon, "report", _EVERYONE, f"the box [{low:.4g}, {high:.4g}]")
+        return mechanism.epsilon, "report", f"the box [{low:.4g}, {high:.4g}]"
     if isinstance(mechanism, TrackingClamp):  # a margin for all rounding: see docs/proofs/tracking-clamp.md
-        return Certificate(mechanism.epsilon, "report", _OBSERVER, "the widest box around the public average")
+        return mechanism.epsilon, "report", "the widest box around the public average"
     if mechanism.needs_public_average:
         centers = np.concatenate([[1e-9, 1.0 - 1e-9], np.linspace(0.0, 1.0, 2001)])
         low, high = mechanism.box(Public(average=centers))
-        return Certificate(box_epsilon(low, high), "report", _OBSERVER, "its boxes around the public average")
+        return box_epsilon(low, high), "report", "its boxes around the public average"
     try:
         low, high = mechanism.box(Public())
     except TypeError as error:  # it reckons with an average, and none was given
         name = f"{type(mechanism).__name__}.needs_public_average"
         allowed = "True where the box follows the average"
         raise invalid(name, allowed, mechanism.needs_public_average, "set it to True") from error
-    widest = f"the box [{float(np.min(low)):.4g}, {float(np.max(high)):.4g}]"
-    return Certificate(box_epsilon(low, high), "report", _EVERYONE, widest)
+    return box_epsilon(low, high), "report", f"the box [{float(np.min(low)):.4g}, {float(np.max(high)):.4g}]"
 
 
 def worst_of(promises: Sequence[Certificate], parts: str) -> Certificate:
@@ -120,8 +124,8 @@ def worst_of(promises: Sequence[Certificate], parts: str) -> Certificate:
     """
     worst = max(promises, key=lambda promise: promise.epsilon)
     why = f"the worst of {parts}" if worst.is_bounded else f"{worst.why} ({parts})"
-    narrow = any(promise.against == _OBSERVER for promise in promises)
-    return Certificate(worst.epsilon, "report", _OBSERVER if narrow else _EVERYONE, why)
+    assumed = tuple(dict.fromkeys(one for promise in promises for one in promise.assumptions))
+    return Certificate(worst.epsilon, "report", worst.against, why, assumed)
 
 
 def box_epsilon(low: object, high: object) -> float:
@@ -136,12 +140,7 @@ def box_epsilon(low: object, high: object) -> float:
     return max(report_epsilon(one_low, one_high) for one_low, one_high in ends)
 
 
-def check_public_average(mechanism: Mechanism, averaging: Averaging) -> None:
-    """Refuse a box that follows the average where the average is not public."""
-    if mechanism.needs_public_average and averaging.by == "probability":
-        raise invalid(
-            f"{mechanism.kind} with averaging by 'probability'",
-            "left alone: its box follows the average, which is then private, so that the box itself gives it away",
-            "both",
-            "use averaging by 'bit' (for an observer of every report), or the clamp mechanism (for a sum-only one)",
-        )
+def _up(epsilon: float) -> str:
+    """With six digits, never rounded down: what is printed is a bound too."""
+    with localcontext(prec=6, rounding=ROUND_CEILING):
+        return f"{float(+Decimal(epsilon)):.6g}"

@@ -53,7 +53,7 @@ def renyi_to_epsilon(divergence: float, order: float, delta: float) -> float:
 class RenyiFilter:
     """How many reports, with boxes chosen as one goes, keep a total epsilon at delta.
 
-    Against one that sees every report and chooses signals and boxes from all it has seen. The promise is the limit,
+    Against an observer of every report who chooses signals and boxes from all it has seen. The promise is the limit,
     for the whole sequence up to the stop; `spent_epsilon` on the way is a gauge, not a promise of its own.
 
     Args:

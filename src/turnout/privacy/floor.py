@@ -34,7 +34,7 @@ class Floor:
     """The smallest cost gap that any mechanism can have, and a channel close to it.
 
     Attributes:
-        epsilon: total, pure, against one who sees every report for ever.
+        epsilon: total, pure, against an observer of every report for ever.
         gap: no mechanism's long-run cost is closer to the optimum's than this, in parts of it.
         reached: the gap of the channel below: the truth lies between.
         channels: the best channel found, one for each different weight.
@@ -80,7 +80,7 @@ def floor(problem: Problem, epsilon: float, types: int = 200) -> Floor:
     Args:
         problem: its clients stand for the distribution of costs. Weights are public: each different one is a group of
             its own.
-        epsilon: total, pure, against one who sees every report.
+        epsilon: total, pure, against an observer of every report.
         types: of clients that the programme tells apart; fewer are quicker, and make the bound a little lower.
 
     Raises:

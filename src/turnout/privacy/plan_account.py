@@ -42,7 +42,7 @@ TAIL = 1e-15
 
 
 def total_epsilon_of_plan(plan: Iterable[tuple[float, float, int]], delta: float) -> Account:
-    """The total epsilon at delta over rounds that differ by a plan made ahead, against one that sees every report.
+    """The total epsilon at delta over rounds that differ by a plan made ahead, against an observer of every report.
 
     The plan must not depend on anything that the reports reveal: boxes chosen on the way need a `RenyiFilter`.
     dp-accounting's own `PLDAccountant.compose(RandomizedResponseDpEvent, count)` is never used: in 0.6.0 it
@@ -58,7 +58,7 @@ def total_epsilon_of_plan(plan: Iterable[tuple[float, float, int]], delta: float
 
     Example:
         >>> total_epsilon_of_plan([(0.475, 0.525, 500), (0.45, 0.55, 500)], delta=1e-6)
-        total epsilon 35.40 at delta 1e-06 over 1,000 reports, against one that sees every report (loss distributions)
+        total epsilon 35.40 at delta 1e-06 over 1,000 reports, against an observer of every report (loss distributions)
     """
     check_delta(delta)
     counts: Counter[tuple[float, float]] = Counter()

@@ -25,7 +25,7 @@ class PublicAccount:
     Example:
         >>> from turnout.algorithm.mechanisms.clamp import Clamp
         >>> PublicAccount(Clamp(epsilon=0.1), delta=1e-6).total(1000)
-        total epsilon 19.35 at delta 1e-06 over 1,000 reports, against one that sees every report (exact binomial)
+        total epsilon 19.35 at delta 1e-06 over 1,000 reports, against an observer of every report (exact binomial)
     """
 
     def __init__(self, mechanism: Mechanism, delta: float) -> None:

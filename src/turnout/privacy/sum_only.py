@@ -1,11 +1,13 @@
-"""What the sum alone gives away: a server, or any device, that sees totals (or shuffled bits), never a report.
+"""What the sum alone gives away, to an observer of totals (or of shuffled bits), never of a report.
 
 The honest others are the noise. Whatever its cost and the signal, a client's probability lies in [low, high], so with
 chance low its bit is a certain 1, with chance 1 - high a certain 0, and only the rest depends on it. Given the rest,
-the sum is the target's bit plus Bin(M, low / (low + 1 - high)), M ~ Bin(honest, low + 1 - high).
+the sum is the target's bit plus Bin(M, low / (low + 1 - high)), M ~ Bin(honest, low + 1 - high), where [low, high] is
+a box that holds the boxes of all others.
 
-It holds over many rounds only if nobody's state remembers hidden bits (averages move by the probability), for a box
-that is fixed and public, and for a number of honest others that the server cannot lower: see docs/proofs/accounting.md.
+It holds over many rounds only if nobody's state remembers hidden bits (averages move by the probability), for boxes
+that are fixed and public, among clients of one weight, and for a number of honest others that the observer cannot
+lower: `Observer` checks what can be checked. See docs/proofs/accounting.md.
 """
 
 from __future__ import annotations
@@ -16,17 +18,18 @@ from functools import lru_cache
 
 import numpy as np
 
-from turnout.errors import invalid
 from turnout.privacy.accounting import (
     UNIT,
     UP,
     Account,
+    check_box,
     is_symmetric,
     least_epsilon,
     report_epsilon,
     total_epsilon,
 )
 from turnout.privacy.filter import renyi_to_epsilon
+from turnout.privacy.observer import SUM, Observer
 from turnout.privacy.plan_account import distribution, epsilon_at, rounding_of_transform, split_on_grid
 from turnout.problem.costs import Array
 
@@ -79,22 +82,25 @@ class View:
         return math.log1p(max(moments) * (1.0 + 1e-9 + self.slack) + order * self.lost + 1e-15) / (order - 1.0)
 
 
-def total_epsilon_sum_only(low: float, high: float, rounds: int, delta: float, honest: int) -> Account:
-    """The total epsilon at delta against one that sees only the sum of the reports, or their shuffled bits.
+def total_epsilon_sum_only(
+    low: float, high: float, rounds: int, delta: float, honest: int, others: tuple[float, float] | None = None
+) -> Account:
+    """The total epsilon at delta against an observer of the sum of the reports alone, or of their shuffled bits.
 
     One round is exact for the worst view (base install). More rounds: loss distributions for a symmetric box
     (`Clamp` in the middle, `RandomizedResponse`; extra "lab"), Rényi divergences of both directions elsewhere.
 
-    The numbers cannot tell what they need, so see to it: the box is the same for all and in all rounds and depends on
-    nothing private (no `TrackingClamp`); states move by the probability and not by the bit; no participant colludes
-    beyond those not counted in `honest`.
+    The numbers cannot tell what they need: `account_of` sees to it. Boxes are the same in all rounds and depend on
+    nothing private (no `TrackingClamp`); states move by the probability and not by the bit; all have one weight; no
+    participant colludes beyond those not counted in `honest`.
 
     Args:
-        low: the least probability of a "yes", fixed, the same for every client.
+        low: the least probability of the client's "yes", fixed.
         high: the greatest.
         rounds: how many sums.
         delta: the slack (see `Account`), above 0.
-        honest: clients beside the target that certainly follow the protocol in every round.
+        honest: clients beside it that certainly follow the protocol and report in every round.
+        others: a box that holds the boxes of all these; the client's own, unless given.
 
     Raises:
         ValueError: a box that is none, no round, a delta outside (0, 1) or too small for the method.
@@ -103,50 +109,54 @@ def total_epsilon_sum_only(low: float, high: float, rounds: int, delta: float, h
     Example:
         >>> total_epsilon_sum_only(0.378, 0.622, rounds=1, delta=1e-6, honest=1199)
         total epsilon 0.05658 at delta 1e-06 over 1 report, against
-        one that sees only the sum, with 1,199 honest others (exact, one round)
+        an observer of the sum alone, with 1,199 honest others (exact, one round)
     """
-    seen = total_epsilon(low, high, rounds, delta)
-    if honest < 0 or honest != int(honest):
-        raise invalid("honest", "a whole number of at least 0", honest, "give a floor that the server cannot lower")
-    against = f"one that sees only the sum, with {honest:,} honest others"
-    if seen.epsilon == 0.0 or not math.isfinite(report_epsilon(low, high)) or delta == 0.0 or honest == 0:
+    seen, against, crowd = total_epsilon(low, high, rounds, delta), str(Observer(SUM, honest)), others or (low, high)
+    check_box(*crowd)
+    hides = honest > 0 and min(crowd[0], 1.0 - crowd[1]) > 0.0
+    if seen.epsilon == 0.0 or not math.isfinite(report_epsilon(low, high)) or delta == 0.0 or not hides:
         return Account(seen.epsilon, delta, rounds, against, "as if every report were seen")
-    view = view_of_sum(low, high, min(int(honest), MOST_HONEST))
+    view = view_of_sum(low, high, min(int(honest), MOST_HONEST), crowd)
     if rounds == 1:
         found, how = least_epsilon(view.delta, seen.epsilon, delta), "exact, one round"
-    elif is_symmetric(low, high):
+    elif is_symmetric(low, high) and is_symmetric(*crowd):
         found, how = _by_distributions(view, rounds, delta), "loss distributions"
     else:
         found, how = _by_renyi(view, rounds, delta, report_epsilon(low, high)), "Rényi divergences"
     return Account(min(found, seen.epsilon), delta, rounds, against, how)
 
 
-def view_of_sum(low: float, high: float, honest: int) -> View:
+def view_of_sum(low: float, high: float, honest: int, others: tuple[float, float] | None = None) -> View:
     """All outcomes (number of certain bits, sum) of one round, the far tails left out and counted as lost.
+
+    The client's box is [low, high], that of the honest others the same unless given.
 
     Example:
         >>> view = view_of_sum(0.25, 0.75, honest=1)
         >>> len(view.p), round(float(view.p.sum()), 12)
         (5, 1.0)
     """
-    table = _log_factorials(honest)
-    least, inside = _binomial(honest, low + (1.0 - high), high - low, table)
+    table, (least_other, most_other) = _log_factorials(honest), others or (low, high)
+    yes, no = least_other, 1.0 - most_other  # chances of a certain 1 and of a certain 0
+    least, inside = _binomial(honest, yes + no, most_other - least_other, table)
     stride = math.ceil(len(inside) / MOST_CROWDS)
     weights = np.add.reduceat(inside, np.arange(0, len(inside), stride))
     crowds = range(least, least + len(inside), stride)
-    parts = [_outcomes(low, high, crowd, weight, table) for crowd, weight in zip(crowds, weights, strict=True)]
+    parts = [_outcomes(low, high, yes, no, crowd, some, table) for crowd, some in zip(crowds, weights, strict=True)]
     p, q, excess, reverse = (np.concatenate(column) for column in zip(*parts, strict=True))
     return View(p, q, excess, reverse, 4.0 * TAIL, 64.0 * UNIT * (float(table.max()) + 20.0))
 
 
-def _outcomes(low: float, high: float, crowd: int, weight: float, table: Array) -> tuple[Array, ...]:
+def _outcomes(
+    low: float, high: float, yes: float, no: float, crowd: int, weight: float, table: Array
+) -> tuple[Array, ...]:
     """(P, Q, P / Q - 1, Q / P - 1) over the sum t of the target's bit and the crowd's certain ones."""
-    first, noise = _binomial(crowd, low, 1.0 - high, table)
+    first, noise = _binomial(crowd, yes, no, table)
     without, with_one = np.append(noise, 0.0), np.concatenate([[0.0], noise])  # the target's bit 0, and 1
     p = weight * (high * with_one + (1.0 - high) * without)
     q = weight * (low * with_one + (1.0 - low) * without)
     t = first + np.arange(len(p))
-    odds, rest = t * (1.0 - high), (crowd + 1 - t) * low  # with_one : without = odds : rest, also at the cut
+    odds, rest = t * no, (crowd + 1 - t) * yes  # with_one : without = odds : rest, also at the cut
     more = (high - low) * (odds - rest)
     return p, q, more / (low * odds + (1.0 - low) * rest), -more / (high * odds + (1.0 - high) * rest)
 
@@ -161,6 +171,8 @@ def _binomial(trials: int, yes: float, no: float, table: Array) -> tuple[int, Ar
 
     By Bernstein's inequality a tail beyond 2/3 nats + sqrt(2 nats variance) has a chance below e^(-nats).
     """
+    if no <= 0.0:
+        return trials, np.ones(1)
     chance, nats = yes / (yes + no), -math.log(TAIL)
     reach = 0.67 * nats + math.sqrt(2.0 * trials * chance * (1.0 - chance) * nats)
     first, last = max(0, math.floor(trials * chance - reach)), min(trials, math.ceil(trials * chance + reach))

@@ -14,7 +14,7 @@ Facts = Mapping[str, Any]
 
 AGAINST = {
     "server": "Against a server that sees every report",
-    "sum": "Against one that sees only the sum of each round",
+    "sum": "Against an observer of the sum of each round alone",
 }
 """The adversaries in words."""
 

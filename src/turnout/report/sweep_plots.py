@@ -53,7 +53,7 @@ def _add_privacy(page: Page, results: Results, names: Sequence[str], looks: dict
     if len({row[TOTAL] for row in rows}) < 2:
         return
     without = sorted({row[KIND] for row in results.good} - {row[KIND] for row in rows})
-    title = "Total epsilon over the run's rounds, against one that sees every report"
+    title = "Total epsilon over the run's rounds, against an observer of every report"
     caption = (
         "What privacy costs: the cost gap of each setting against all that its reports give away together, at "
         f"delta {max(row['total_delta'] for row in rows):g} (0 where the promise is for a lifetime)."

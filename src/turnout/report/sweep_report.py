@@ -23,7 +23,7 @@ _HEADER = ["Runs", "Cost gap (%)", "Turnout", "Spread", "Certified epsilon", "To
 _CAPTION = (
     "Means ± standard errors over the runs. The gap is how far the cost is off the optimum (below 0 only where fewer "
     "came, over the whole run, than are needed); spread is the turnout's standard deviation from round to round; total "
-    "epsilon is over all rounds of the run, against one that sees every report, at the delta asked for."
+    "epsilon is over all rounds of the run, against an observer of every report, at the delta asked for."
 )
 
 

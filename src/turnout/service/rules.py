@@ -16,11 +16,8 @@ from turnout.algorithm.mechanisms import mechanism_from_settings
 from turnout.algorithm.self_tuning import SelfTuningController
 from turnout.algorithm.server import Controller, IntegralController
 from turnout.errors import invalid
-from turnout.privacy.certificate import check_public_average
+from turnout.privacy.observer import ABSENT, LAST, Observer
 from turnout.settings import Table
-
-ABSENT, LAST = "absent", "last"
-"""What a device that does not report counts as, for the signal: not participating, or as it last was."""
 
 WORTH_OF_CLIMBING = 100
 """Rounds without anyone that lift an integral controller's signal to its bound, unless one is given."""
@@ -132,7 +129,7 @@ class Rules:
         if self.mechanism.needs_population:
             remedy = "give memoized with its price and levels: `turnout plan` finds them"
             raise invalid("mechanism", "one that a device can use by itself", self.mechanism.kind, remedy)
-        check_public_average(self.mechanism, self.averaging)
+        self.observer.check(self.mechanism)
         for name, value in self.mechanism.settings().items():
             if np.ndim(value) and not self.mechanism.releases_once:  # its levels are one public list for all
                 allowed = "one number for the whole fleet"
@@ -143,6 +140,11 @@ class Rules:
     def __repr__(self) -> str:
         seconds = f"a round in {self.timing.round:g} to {self.timing.deadline:g} s"
         return f"Rules({self.mechanism}, {self.controller}, missing={self.safety.missing!r}, {seconds})"
+
+    @property
+    def observer(self) -> Observer:
+        """Who sees what: the coordinator, every report."""
+        return Observer(averaging=self.averaging, missing=self.safety.missing)
 
     def most_signal(self, capacity: float) -> float:
         """The upper bound of the signal: the operator's, or one that an outage reaches late and leaves soon."""

@@ -14,7 +14,7 @@ from turnout.algorithm.enrolment import released
 from turnout.algorithm.mechanism import Mechanism, check_mechanism
 from turnout.algorithm.server import Controller, check_controller
 from turnout.errors import check_kind, invalid
-from turnout.privacy.certificate import check_public_average
+from turnout.privacy.observer import Observer
 from turnout.problem.costs import PolynomialCosts
 from turnout.problem.problem import Problem, check_capacity, check_problem
 from turnout.settings import Table
@@ -98,7 +98,7 @@ def set_stage(
     if seed is None:
         seed = before.provenance["seed"] if before else 0
     _check(problem, mechanism, rounds, schedule, keep, 0 if before is None else before.rounds)
-    check_public_average(mechanism, averaging)
+    Observer(averaging=averaging).check(mechanism)
     recorder = Recorder(keep)
     coins = SeededCoins(seed)
     if before is None:

@@ -14,6 +14,7 @@ from turnout.algorithm.client import Prior
 from turnout.privacy.account_of import account_of
 from turnout.privacy.accounting import Account
 from turnout.privacy.certificate import Certificate, certificate
+from turnout.privacy.observer import Observer
 from turnout.problem.optimum import Optimum, optimum
 from turnout.settings import Table
 from turnout.simulation.design import Asks, SweepRun
@@ -110,7 +111,7 @@ class _Prepared:
 def _prepare(settings: str, asks: Asks) -> _Prepared:
     run = run_from_settings(Table(json.loads(settings)))
     run = replace(run, keep=Keep(every=max(run.rounds, 1), state=False))
-    promise = certificate(run.mechanism, run.averaging)
+    promise = certificate(run.mechanism, Observer(averaging=run.averaging))
     forecast = None
     fades = run.averaging.remember is not None
     if asks.forecast and not fades and not run.schedule.change_rounds() and run.rounds >= 10:

@@ -15,6 +15,7 @@ from turnout.privacy.account_of import account_of
 from turnout.privacy.accounting import EVERY_REPORT, Account
 from turnout.privacy.certificate import Certificate, certificate
 from turnout.privacy.ledger import Limit
+from turnout.privacy.observer import Observer
 from turnout.settings import Table
 
 LONGEST_LIST = 64
@@ -84,7 +85,7 @@ def agree(
     """
     try:
         mechanism = mechanism_from_settings(Table(_plain(proposed), "mechanism")) if own is None else own
-        promise = certificate(mechanism, averaging)
+        promise = certificate(mechanism, Observer(averaging=averaging))
     except (ValueError, TypeError, ArithmeticError) as error:
         raise Declined(f"the coordinator's mechanism cannot be used: {str(error)[:300]}") from None
     if mechanism.needs_population:

@@ -1,0 +1,118 @@
+"""Who sees what of a run, and what must hold before an account against them means anything.
+
+An account is a number *against an observer, under assumptions*. What can be checked is checked here, once, and an
+account that would be false is refused with the reason. What nothing in turnout enforces is carried along as an
+assumption, in words that every place prints.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from turnout.algorithm.client import Averaging
+from turnout.algorithm.mechanism import Mechanism
+from turnout.errors import invalid
+
+EVERY_REPORT, SUM = "every-report", "sum"
+OBSERVERS = (EVERY_REPORT, SUM)
+"""What an observer sees: each client's reports, by name (every server of ours does), or each round's total alone (as
+every device can compute from the signals)."""
+
+ABSENT, LAST = "absent", "last"
+"""What a client that does not report counts as: not participating, or as it last was."""
+
+TRUSTED_AGGREGATOR = "an aggregator that you trust hides single reports (nothing in turnout does)"
+OTHERS_REPORT = "the honest others report in every round"
+RELEASED_ONCE = "the cost is released once, across all runs and servers"
+PUBLIC_HISTORY = "the client's whole history is public"
+PUBLIC_DESIGN = "the costs that the channel was designed from are public, and not those that it protects"
+NOT_ADAPTIVE = "which mechanism came next did not depend on this client's reports"
+
+
+@dataclass(frozen=True, eq=False)
+class Observer:
+    """Who looks on, and in which circumstances.
+
+    Args:
+        sees: "every-report", or "sum" (each round's total alone).
+        honest: for "sum", how many other clients certainly follow the protocol and report in every round; a number
+            that the observer cannot lower. An observer who is a client is not one of them: of N clients, N - 2.
+        weights: for "sum", what every client brings, shape (clients,); None: all bring the same. A client is hidden
+            among those of its own weight.
+        averaging: how histories move.
+        missing: what a client that does not report counts as: "absent" or "last".
+
+    Example:
+        >>> print(Observer(), "or", Observer("sum", honest=1198))
+        an observer of every report or an observer of the sum alone, with 1,198 honest others
+    """
+
+    sees: str = EVERY_REPORT
+    honest: int | None = None
+    weights: npt.ArrayLike | None = field(default=None, repr=False)
+    averaging: Averaging = Averaging()  # noqa: RUF009 (frozen)
+    missing: str = ABSENT
+
+    def __post_init__(self) -> None:
+        if self.sees not in OBSERVERS:
+            raise invalid("observer", " or ".join(map(repr, OBSERVERS)), repr(self.sees), "who is to learn nothing?")
+        if self.missing not in (ABSENT, LAST):
+            raise invalid("missing", f"{ABSENT!r} or {LAST!r}", repr(self.missing), "say what silence counts as")
+        if self.sees == EVERY_REPORT and self.honest is not None:
+            remedy = "leave it out: nobody hides a client whose every report is seen"
+            raise invalid("honest", "given for an observer of the sum alone", self.honest, remedy)
+        if self.sees == SUM and (self.honest is None or self.honest < 0 or self.honest != int(self.honest)):
+            remedy = "give a number that the observer cannot lower"
+            raise invalid("honest", "a whole number of at least 0", self.honest, remedy)
+        if self.weights is not None and self.honest is not None and self.honest >= np.size(self.weights):
+            allowed = f"below {np.size(self.weights):,}, the number of clients"
+            raise invalid("honest", allowed, self.honest, "count the others alone")
+
+    def __str__(self) -> str:
+        if self.sees == EVERY_REPORT:
+            return "an observer of every report"
+        return f"an observer of the sum alone, with {self.honest:,} honest others"
+
+    def check(self, mechanism: Mechanism) -> None:
+        """Refuse what would make an account of this mechanism false.
+
+        Raises:
+            ValueError: the reason, and the remedy.
+        """
+        if mechanism.releases_once:
+            return  # nothing but the release is ever seen, by whoever looks on
+        if mechanism.needs_public_average and (self.sees == SUM or self.averaging.by == "probability"):
+            raise invalid(
+                f"{mechanism.kind} where averages are not public",
+                "left alone: its box follows the average, so that the box itself would give it away",
+                f"{self}, averaging by {self.averaging.by!r}",
+                "use averaging by 'bit' against an observer of every report, or the clamp mechanism",
+            )
+        if self.sees == EVERY_REPORT:
+            return
+        if self.averaging.by != "probability":
+            raise invalid(
+                "averaging for an account against an observer of the sum alone",
+                "by 'probability'",
+                repr(self.averaging.by),
+                "a history that moves by the bit carries hidden bits into later sums: set averaging by = 'probability'",
+            )
+        if self.missing == LAST:
+            raise invalid(
+                "missing for an account against an observer of the sum alone",
+                repr(ABSENT),
+                repr(LAST),
+                "a silent client's last bit is repeated in later sums, and hides nobody: count it as absent",
+            )
+
+    def assumptions(self, mechanism: Mechanism) -> tuple[str, ...]:
+        """What nothing here enforces, and the reader of an account must bring."""
+        found = [RELEASED_ONCE] if mechanism.releases_once else []
+        if mechanism.needs_public_average:
+            found.append(PUBLIC_HISTORY)
+        if self.sees == SUM and not mechanism.releases_once:
+            found += [TRUSTED_AGGREGATOR, OTHERS_REPORT]
+        return tuple(found)

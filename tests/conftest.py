@@ -1,9 +1,20 @@
 """Shared by all tests."""
 
+import os
+import tempfile
+
 import pytest
 
 from turnout import IntegralController, Problem, optimum, paper_population
 from turnout.service.stores.sqlite_store import SqliteStore
+
+
+@pytest.fixture(autouse=True, scope="session")
+def witnesses_elsewhere():
+    """Ledgers of tests leave no witness in the home of whoever runs them."""
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TURNOUT_WITNESSES", os.path.join(folder, "witnesses"))
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -10,6 +10,7 @@ import time
 import pytest
 
 from service.fake_coordinator import TOKEN, FakeCoordinator, served
+from turnout.privacy.witness import usual_place
 from turnout.service.coordinator.roll import hashed
 from turnout.service.protocol import tag_of
 
@@ -84,7 +85,9 @@ def test_the_hard_stop_is_a_success_and_says_what_was_given_away(tmp_path, coord
     for _ in range(2):
         done = turnout(url, *options)
         assert done.returncode == 0, done.stderr
-        assert "the budget is spent: this device has left the run; in this run total epsilon 4.000" in done.stdout
+        assert (
+            "the budget is spent: this device has left the run; in all runs together total epsilon 4.000" in done.stdout
+        )
         assert "over 4 reports, against an observer of every report" in done.stdout
     assert coordinator.left
     assert len(coordinator.books) == 4
@@ -164,15 +167,15 @@ def test_a_signal_before_the_coordinator_has_answered_is_no_error(tmp_path, numb
 def test_a_lost_ledger_needs_a_word_and_is_nothing_to_start_again_for(tmp_path, url):
     options = ["--cost", 3.0, "--folder", tmp_path, "--rounds", 2]
     turnout(url, *options, "--code", "GOOD-CODE")
-    for name in ("ledger.jsonl", "ledger.jsonl.witness"):
-        (tmp_path / name).unlink()
+    (tmp_path / "ledger.jsonl").unlink()
+    usual_place(tmp_path / "ledger.jsonl").unlink()
     refused = turnout(url, *options)
     assert refused.returncode == 3
     assert f"error: {tmp_path}/ledger.jsonl: this ledger lacks reports" in refused.stderr
     assert "turnout join --count-missing-as-spent" in refused.stderr
     taken = turnout(url, *options, "--count-missing-as-spent")
     assert taken.returncode == 0, taken.stderr
-    assert "ledger      4 reports made" in turnout("--status", tmp_path).stdout
+    assert "ledger      total epsilon 4.000 at delta 1e-06 over 4 reports" in turnout("--status", tmp_path).stdout
     (tmp_path / "run" / "rounds.jsonl").unlink()  # the other way round
     forgotten = turnout(url, *options)
     assert forgotten.returncode == 3
@@ -244,7 +247,8 @@ def test_the_status_of_a_folder(tmp_path, url):
     shown = turnout("--status", home)
     assert shown.returncode == 0, shown.stderr
     for line in ("its agent does not run", f"run         run at {url} as device {TAG}, weight 1", "work on     no",
-                 "last round  2: ", "ledger      3 reports made, 7 left, at most epsilon 1 per report"):  # fmt: skip
+                 "last round  2: ", "ledger      total epsilon 3.000 at delta 1e-06 over 3 reports, against an observer of every",
+                 "allowed     7 more reports, each of at most epsilon 1 per report; 1 release of at most"):  # fmt: skip
         assert line in shown.stdout, shown.stdout
     facts = json.loads(turnout("--status", home, "--json").stdout)
     assert facts["last_round"] == 2

@@ -49,7 +49,9 @@ def live(folder: Path, budget: int) -> None:
     store.LINES, store.KEPT = 40, 10  # so that tidying is killed as well
     costs = PolynomialCosts([[3.0]], powers=(2,))
     with (
-        Ledger.open(folder / "ledger.jsonl", datum="cost", limit=Limit(budget, 2.0)) as ledger,
+        Ledger.open(
+            folder / "ledger.jsonl", datum="cost", limit=Limit(budget, 2.0), witness=folder / "witness"
+        ) as ledger,
         DurableClient(
             folder,
             costs,
@@ -58,7 +60,6 @@ def live(folder: Path, budget: int) -> None:
             run="run",
             prior=Prior(0.5),
             coins=NotedCoins(folder),
-            epsilon_per_report=1.1,
         ) as client,
     ):
         first = max(0, (client.status()["last_round"] or 0) - 3)

@@ -2,8 +2,11 @@
 
 import json
 import math
+import os
+import shutil
 import subprocess
 import sys
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -12,12 +15,14 @@ from client.faults import Boxed, CountingCoins
 from client.opened import make, open_ledger
 from turnout import Averaging, Classical, IntegralController, PaperCoin, Prior, SeededCoins, paper_population, simulate
 from turnout.algorithm.client import ClientState
+from turnout.algorithm.mechanisms import Clamp, Memoized
+from turnout.algorithm.mechanisms.memoized import OneRelease
 from turnout.client import store
 from turnout.client.durable import Stopped
 from turnout.client.store import Conflict, RoundPassed, missed
 from turnout.errors import FileProblem
 from turnout.privacy.journal import InUse
-from turnout.privacy.ledger import BudgetSpent, Limit
+from turnout.privacy.ledger import BudgetSpent, LedgerRolledBack, Limit
 from turnout.problem.costs import PolynomialCosts
 
 HOSTILE = (math.nan, math.inf, -math.inf, -1.0, 0.0, -0.0, 1e308, 5e-324, 10**300)
@@ -226,7 +231,7 @@ def test_a_limit_raised_with_consent_ends_the_stop(tmp_path):
         client.decide(0, 1.0)
         with pytest.raises(Stopped):
             client.decide(1, 1.0)
-        ledger.change_limit(Limit(2, math.inf), consent=True)
+        ledger.change_limit(Limit(2, 8.0), consent=True)
         client.decide(2, 1.0)
         assert client.status()["stopped_at"] is None
         with pytest.raises(Stopped):
@@ -237,32 +242,158 @@ def test_a_limit_raised_with_consent_ends_the_stop(tmp_path):
 # Releases at joining
 
 
-class Releasing(Boxed):
-    calls = 0
+@dataclass(frozen=True)
+class Releasing(OneRelease):
+    epsilon: float = 6.0
+    price: float = 1.0
+    kind = "releasing"
 
     def enrol(self, costs, uniform, weights=1):
-        Releasing.calls += 1
-        return PolynomialCosts([[1.0 + 9.0 * float(uniform[0])]], powers=(2,))
+        return PolynomialCosts([[self.price * costs.slope([1.0])[0] + 9.0 * float(uniform[0])]], powers=(2,))
 
 
-def test_a_release_is_made_once_for_all_runs_and_rounds_cost_nothing_more(tmp_path):
+def test_a_cost_is_released_once_across_runs_prices_costs_and_folders(tmp_path):
     surrogates = []
     with open_ledger(tmp_path, reports=1) as ledger:
-        for run in ("a", "b", "a"):
+        for number, run in enumerate(("a", "b", "a", "c", "d")):
             home = tmp_path / run
             home.mkdir(exist_ok=True)
-            with make(home, ledger, Releasing(), run=run, coins=None, epsilon_per_report=6.0) as client:
+            mechanism = Releasing(price=1.0 + 1e-6 * number)
+            costs = PolynomialCosts([[3.0 + number]], powers=(2,))  # measured anew: no other cost
+            with make(home, ledger, mechanism, run=run, coins=None, costs=costs) as client:
                 surrogates.append(client._memory.coefficients.item())
-                for round in range(20):
+                for round in range(20 * number, 20 * number + 20):
                     client.decide(round, 1.0)
         assert len(set(surrogates)) == 1
-        assert ledger.spent == 1
-        other = PolynomialCosts([[4.0]], powers=(2,))
-        with pytest.raises(ValueError, match="costs must be the one that was released before"):
-            make(tmp_path, ledger, Releasing(), run="c", costs=other, epsilon_per_report=6.0)
-        (tmp_path / "rounds.jsonl").unlink()
-    with open_ledger(tmp_path, reports=0) as ledger, pytest.raises(BudgetSpent):
-        make(tmp_path, ledger, Releasing(), run="d", costs=other, weight=2)
+        assert (ledger.spent, ledger.releases) == (0, 1)
+        assert repr(ledger.account(1e-6)).startswith("total epsilon 6.000 at delta 0 over 1 report")
+
+
+def test_a_second_release_needs_consent_and_is_added(tmp_path):
+    with open_ledger(tmp_path, limit=Limit(1, 8.0, epsilon_per_release=6.0)) as ledger:
+        with make(tmp_path, ledger, Releasing(), coins=None) as client:
+            first = client._memory.coefficients.item()
+        with pytest.raises(ValueError, match="limit must be at most"):
+            ledger.change_limit(Limit(1, 8.0, releases=2, epsilon_per_release=6.0))
+        ledger.change_limit(Limit(1, 8.0, releases=2, epsilon_per_release=6.0), consent=True)
+        for _ in range(3):  # agreed to once more, so released once more
+            with make(tmp_path, ledger, Releasing(), coins=None) as client:
+                second = client._memory.coefficients.item()
+        assert first != second
+        assert ledger.account(1e-6).epsilon == pytest.approx(12.0)
+    with open_ledger(tmp_path, limit=Limit(1, 8.0, 2, 6.0)) as ledger, make(tmp_path, ledger, Releasing(price=2.0)):
+        assert ledger.releases == 2
+
+
+def test_a_release_beyond_the_limit_is_refused_and_not_made(tmp_path):
+    with open_ledger(tmp_path, limit=Limit(1000, 8.0, epsilon_per_release=5.0), accept_uncertified=False) as ledger:
+        with pytest.raises(BudgetSpent, match=r"at most 5\.0, .* got 6\.0: .*--epsilon-per-release 6\.0"):
+            make(tmp_path, ledger, Releasing())
+        assert ledger.releases == 0
+        with pytest.raises(BudgetSpent, match="got inf"):  # it releases something, and nobody says how much that is
+            make(tmp_path, ledger, ReleasesAnything())
+        assert ledger.releases == 0
+
+
+class ReleasesAnything(Boxed):
+    def enrol(self, costs, uniform, weights=1):
+        return costs
+
+
+def test_a_release_follows_the_weight_of_a_run(tmp_path):
+    with open_ledger(tmp_path) as ledger:
+        for run, weight in (("a", 1), ("b", 4), ("c", 1)):
+            (tmp_path / run).mkdir()
+            with make(tmp_path / run, ledger, Memoized(2.0, price=8.0), run=run, coins=None, weight=weight) as client:
+                intent = weight * 0.3 / client._memory.slope(np.array([0.3]))
+                assert intent == pytest.approx(first := intent if run == "a" else first)
+        assert ledger.releases == 1
+
+
+def test_a_changed_cost_touches_no_file_and_is_acted_on_at_once(tmp_path, ledger):
+    with make(tmp_path, ledger, Classical(), coins=AlwaysHalf()) as client:
+        assert not client.decide(0, 1.0)
+        before = os.stat(tmp_path / "rounds.jsonl").st_mtime_ns, ledger.spent
+        client.act_on(PolynomialCosts([[0.1]], powers=(2,)))
+        assert (os.stat(tmp_path / "rounds.jsonl").st_mtime_ns, ledger.spent) == before
+        assert client.decide(1, 1.0)
+        with pytest.raises(ValueError, match="of one client, got 2"):
+            client.act_on(PolynomialCosts([[1.0], [2.0]], powers=(2,)))
+
+
+class AlwaysHalf:
+    def uniform(self, clients, round, purpose=0):
+        return np.full(len(clients), 0.5)
+
+
+# Copies
+
+
+def restored(folder, copy_of, signal, cost=3.0, round=7):
+    """The bit of a copy of all files, ledger and witness included."""
+    shutil.rmtree(folder)
+    shutil.copytree(copy_of, folder)
+    with (
+        open_ledger(folder) as ledger,
+        make(folder, ledger, Clamp(1.0), coins=None, costs=PolynomialCosts([[cost]], powers=(2,))) as client,
+    ):
+        return client.decide(round, signal)
+
+
+def test_a_restored_copy_of_all_files_repeats_its_bit_for_the_same_signal(tmp_path):
+    """40 copies gave 40 fresh tosses of one round; now they give the same bit, and another coin for another signal."""
+    home, kept = tmp_path / "home", tmp_path / "kept"
+    home.mkdir()
+    with open_ledger(home) as ledger, make(home, ledger, Clamp(1.0), coins=None) as client:
+        for round in range(7):
+            client.decide(round, 2.0)
+    shutil.copytree(home, kept)
+    assert len({restored(home, kept, 3.0) for _ in range(40)}) == 1
+    many = [restored(home, kept, 3.0 + 1e-9 * number) for number in range(40)]  # the same probability
+    assert 0 < sum(many) < 40  # chance of a false alarm below 2 * 0.75^40 = 2e-5
+
+
+def test_rounds_up_to_the_witness_are_not_tossed_for_again(tmp_path):
+    """The folder is restored, the witness is elsewhere: refused; with consent, charged, and no round is repeated."""
+    home, witness = tmp_path / "home", tmp_path / "elsewhere" / "witness"
+    home.mkdir()
+    with open_ledger(home, witness=witness) as ledger, make(home, ledger, coins=None) as client:
+        for round in range(3):
+            client.decide(round, 2.0)
+        shutil.copytree(home, tmp_path / "kept")
+        for round in range(3, 9):
+            client.decide(round, 2.0)
+    shutil.rmtree(home)
+    shutil.copytree(tmp_path / "kept", home)
+    with pytest.raises(LedgerRolledBack):
+        open_ledger(home, witness=witness)
+    with open_ledger(home, witness=witness, spend_missing=True) as ledger, make(home, ledger, coins=None) as client:
+        assert ledger.spent == 9
+        for round in range(3, 9):
+            with pytest.raises(RoundPassed, match="must be above 8, up to which this client may have reported"):
+                client.decide(round, 5.0)
+        client.decide(9, 5.0)
+        assert (ledger.spent, ledger.account(0.0).epsilon) == (10, pytest.approx(10 * math.log(3.0)))
+    with open_ledger(home, witness=None) as ledger, make(home, ledger, coins=None) as client:  # its place is on file
+        client.decide(10, 5.0)
+
+
+def test_two_folders_share_one_ledger(tmp_path):
+    """Two processes' worth of objects: one cost, one ledger, two runs at the same time."""
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+    with (
+        open_ledger(tmp_path, reports=10) as first,
+        open_ledger(tmp_path, reports=10) as second,
+        make(tmp_path / "one", first, run="one") as one,
+        make(tmp_path / "two", second, run="two") as two,
+    ):
+        for round in range(5):
+            one.decide(round, 1.0)
+            two.decide(round, 1.0)
+        for client in (one, two):
+            with pytest.raises(Stopped):
+                client.decide(5, 1.0)
 
 
 def test_one_process_one_run_one_folder(tmp_path, ledger):
@@ -282,17 +413,19 @@ def test_bad_arguments(tmp_path, ledger):
         ({"after_stop": "stay"}, "after_stop must be"),
         ({"follow_at": 1.5}, "follow_at must be"),
         ({"weight": 0}, "weight must be"),
-        ({"epsilon_per_report": math.nan}, "epsilon_per_report must be"),
     ):
         with pytest.raises(ValueError, match=message):
             make(tmp_path, ledger, **options)
     ledger.change_limit(Limit(5, 1.0))
+    with pytest.raises(ValueError, match=r"epsilon_per_report must be at most the ledger's 1\.0, got 1\.09"):
+        make(tmp_path, ledger)  # it makes the certificate itself: nobody tells it one
+    ledger.accepts_uncertified = False
     with pytest.raises(ValueError, match=r"epsilon_per_report must be at most the ledger's 1\.0, got inf"):
-        make(tmp_path, ledger)
+        make(tmp_path, ledger, PaperCoin(3.5))
 
 
 def test_a_device_needs_neither_simulation_nor_theory_nor_compiled_libraries():
-    heavy = "('turnout.simulation', 'turnout.theory', 'numba', 'scipy', 'turnout.privacy.certificate')"
+    heavy = "('turnout.simulation', 'turnout.theory', 'numba', 'scipy', 'dp_accounting')"
     code = f"import sys, turnout.client.durable; sys.exit(any(name in sys.modules for name in {heavy}))"
     subprocess.run([sys.executable, "-c", code], check=True)
 

@@ -1,5 +1,6 @@
 """The client's side: what it keeps, what it refuses, and that nothing private leaves it."""
 
+import itertools
 import json
 import subprocess
 import sys
@@ -13,11 +14,12 @@ from flower.apps import NODES, add_one, column, fedavg, make_app, run, start
 from turnout import Classical, PaperCoin, PolynomialCosts
 from turnout.algorithm.mechanisms.clamp import Clamp
 from turnout.algorithm.mechanisms.memoized import Memoized
+from turnout.client.durable import DATUM
 from turnout.errors import TurnoutError
 from turnout.flower import InProcessGrid, SelfSelection, self_selection_mod
 from turnout.flower.client_mod import owner_limit
 from turnout.flower.cost_sources import Device, cost_of, read_cost
-from turnout.privacy.ledger import Limit
+from turnout.privacy.ledger import Ledger, Limit
 
 FEW, ENOUGH = 4, 2.0
 
@@ -166,8 +168,8 @@ class TestStudy:
         mechanism = Memoized(epsilon=1.0, price=5.0)
         grid = InProcessGrid(make_app(seed=None, limit=Limit(100, 1.0)), 20)
         result = run(grid=grid, capacity=6, rounds=5, mechanism=mechanism)
-        draws = {json.loads(grid.context(node).state["turnout"]["history"])["draw"] for node in range(20)}
-        assert len(draws) == 20
+        released = [json.loads(grid.context(node).state["turnout"]["history"])["released"] for node in range(20)]
+        assert len({json.dumps(one) for one in released}) > 1  # chance of a false alarm below 3 * 0.6^20 = 1e-4
         assert set(column(result, "epsilon-total-against-server")) == {1.0}
         assert set(column(result, "epsilon-lifetime-against-server")) == {1.0}
         assert "turnout-epsilon-per-report-against-server" not in result.train_metrics_clientapp[1]
@@ -367,9 +369,45 @@ def test_other_messages_pass():
 
 def test_the_owner_goes_before_the_app():
     usual = Limit(1000, 1.0)
-    assert owner_limit({}, usual, False) == usual
-    assert owner_limit({"turnout-limit-epsilon-per-report": 0.1}, usual, False) == Limit(1000, 0.1)
-    assert owner_limit({}, usual, True) == Limit(1000, float("inf"))
+    assert owner_limit({}, usual) == usual
+    assert owner_limit({"turnout-limit-epsilon-per-report": 0.1}, usual) == Limit(1000, 0.1)
+    given = {"turnout-limit-releases": 2, "turnout-limit-epsilon-per-release": 6.0}
+    assert owner_limit(given, usual) == Limit(1000, 1.0, 2, 6.0)
+
+
+def released(home):
+    lines = [json.loads(line) for line in (home / "ledger.jsonl").read_text().splitlines()]
+    return [line for line in lines if line["entry"] == "released"]
+
+
+def test_a_server_that_changes_the_price_in_every_round_gets_one_release(tmp_path):
+    """And a cost that is measured anew in each round is neither refused nor released again."""
+    costs = itertools.count(1)
+    app = make_app(cost=lambda device: float(next(costs)), durable=True)
+    settings = {"turnout-state": str(tmp_path), "turnout-limit-epsilon-per-release": 6.0}
+    grid = InProcessGrid(app, 1, node_configs=[settings])
+    for number in range(12):
+        (reply,) = ask(grid, round=number + 1, mechanism=Memoized(6.0, price=5.0 + 1e-6 * number))
+        assert not reply.has_error()
+    assert [line["epsilon"] for line in released(tmp_path)] == [6.0]
+
+
+def test_a_further_release_needs_the_owners_word_and_is_counted(tmp_path):
+    home = {"turnout-state": str(tmp_path), "turnout-cost": 2.0, "turnout-limit-epsilon-per-release": 6.0}
+    for releases, more in ((1, {}), (2, {"turnout-consent": True}), (2, {})):
+        settings = home | {"turnout-limit-releases": releases} | more
+        grid = InProcessGrid(make_app(cost=None, durable=True), 1, node_configs=[settings])
+        for round in (1, 2):
+            assert not ask(grid, round=round, mechanism=Memoized(6.0, price=5.0))[0].has_error()
+        assert len(released(tmp_path)) == releases
+    with Ledger.open(tmp_path / "ledger.jsonl", datum=DATUM) as ledger:
+        assert ledger.account(1e-6).epsilon == pytest.approx(12.0)
+
+
+def test_an_owner_who_once_allowed_what_has_no_certificate_has_not_given_up_the_limit(tmp_path):
+    durable_run(tmp_path, 2, settings={"turnout-allow-uncertified": True}, mechanism=PaperCoin(3.5))
+    with pytest.raises(TurnoutError, match="epsilon 30 per report"):
+        durable_run(tmp_path, 2, mechanism=Clamp(30.0))
 
 
 def test_a_device_needs_neither_theory_nor_simulation():

@@ -47,8 +47,8 @@ class TestOneRelease:
         with pytest.raises(TurnoutError, match=r"\(refused: Memoized.* has epsilon 6 per lifetime") as refusal:
             run(mechanism=self.MECHANISM)
         assert "which is all that it ever gives away, since it releases once" in str(refusal.value)
-        assert "(in a study, limit=Limit(1000, 6.0))" in str(refusal.value)
-        key, value = re.search(r"(turnout-limit-[a-z-]+)=(\S+) in node-config", str(refusal.value)).groups()
+        assert "(in a study, limit=Limit(1000, 1.0, epsilon_per_release=6.0))" in str(refusal.value)
+        key, value = re.search(r"(turnout-limit-epsilon-[a-z-]+)=(\S+) ", str(refusal.value)).groups()
         result = run(grid=with_limits(**{key: float(value)}), rounds=2, mechanism=self.MECHANISM)
         assert column(result, "refused") == [0, 0]
         assert f"`{key}={value}`" in PAGE
@@ -57,8 +57,8 @@ class TestOneRelease:
         app = make_app(limit=Limit(1, 6.0))
         assert column(run(app, rounds=4, mechanism=self.MECHANISM), "stopped") == [0] * 4
 
-    def test_a_real_client_needs_no_more_than_one_report_for_it(self, tmp_path):
-        settings = {"turnout-cost": 2.0, "turnout-limit-reports": 1, "turnout-limit-epsilon-per-report": 6.0}
+    def test_a_real_client_needs_no_report_for_it(self, tmp_path):
+        settings = {"turnout-cost": 2.0, "turnout-limit-reports": 0, "turnout-limit-epsilon-per-release": 6.0}
         homes = [{"turnout-state": str(tmp_path / str(node))} | settings for node in range(4)]
         for home in homes:
             Path(home["turnout-state"]).mkdir()

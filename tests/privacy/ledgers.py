@@ -4,11 +4,12 @@ from turnout.privacy.ledger import Ledger, Limit
 
 
 def begin(folder, reports=10, epsilon_per_report=1.0, **options):
-    limit = Limit(reports, epsilon_per_report)
-    return Ledger.open(folder / "cost.jsonl", datum="cost", limit=limit, **options)
+    options = {"limit": Limit(reports, epsilon_per_report), "witness": folder / "cost.jsonl.witness"} | options
+    return Ledger.open(folder / "cost.jsonl", datum="cost", **options)
 
 
 def again(folder, **options):
+    options = {"witness": folder / "cost.jsonl.witness"} | options
     return Ledger.open(folder / "cost.jsonl", datum="cost", **options)
 
 

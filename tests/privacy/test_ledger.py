@@ -1,5 +1,6 @@
-"""The ledger: counts before the toss, and one process at a time may have it open."""
+"""The ledger: counts before the toss; several processes take turns, and together never exceed the limit."""
 
+import contextlib
 import json
 import math
 import os
@@ -38,15 +39,15 @@ def test_a_budget_of_n_yields_n_across_runs_servers_and_restarts(tmp_path):
 
 def test_the_same_round_counts_once(tmp_path):
     with begin(tmp_path, reports=1) as ledger:
-        first = ledger.reserve("run", 4, 0.5, keep="x")
-        second = ledger.reserve("run", 4, 0.25, keep="y")
+        first = ledger.reserve("run", 4, 0.5)
+        second = ledger.reserve("run", 4, 0.25)
         with pytest.raises(ValueError, match=r"epsilon_per_report must be at most 0\.5, as reserved before"):
             ledger.reserve("run", 4, 0.75)
     with again(tmp_path) as ledger:
         third = ledger.reserve("run", 4, 0.5)
         assert ledger.spent == 1
     assert (first.new, second.new, third.new) == (True, False, False)
-    assert first.keep == second.keep == third.keep == "x"
+    assert first.epsilon_per_report == second.epsilon_per_report == third.epsilon_per_report == 0.5
 
 
 def test_a_report_with_a_larger_certificate_is_refused_and_not_counted(tmp_path):
@@ -56,11 +57,16 @@ def test_a_report_with_a_larger_certificate_is_refused_and_not_counted(tmp_path)
                 ledger.reserve("run", 0, epsilon)
         assert ledger.spent == 0
         ledger.reserve("run", 0, 1.0)
-    with begin(tmp_path, epsilon_per_report=math.inf, consent=True) as ledger:
+    with again(tmp_path, accept_uncertified=True) as ledger:
         ledger.reserve("run", 1, math.inf)
+        with pytest.raises(BudgetSpent, match=r"of at most 1\.0, got 30"):
+            ledger.reserve("run", 2, 30.0)  # what has a certificate keeps the limit even so
     with again(tmp_path) as ledger:
-        assert ledger.limit == Limit(10, math.inf)
-        assert ledger.spent == 2
+        assert ledger.limit == Limit(10, 1.0)
+        assert (ledger.spent, ledger.account(1e-6).epsilon) == (2, math.inf)
+        for epsilon in (1.1, 30.0, math.inf):  # the consent has ended with the ledger that it was given for
+            with pytest.raises(BudgetSpent, match=r"of at most 1\.0, got"):
+                ledger.reserve("run", 2, epsilon)
 
 
 def test_limits_are_the_clients_lower_freely_higher_with_recorded_consent(tmp_path):
@@ -81,7 +87,7 @@ def test_limits_are_the_clients_lower_freely_higher_with_recorded_consent(tmp_pa
 
 
 def test_plain_readable_private_files(tmp_path):
-    with begin(tmp_path, epsilon_per_report=math.inf) as ledger:
+    with begin(tmp_path, accept_uncertified=True) as ledger:
         ledger.reserve("run", np.int64(3), math.inf)
     for name in ("cost.jsonl", "cost.jsonl.witness"):
         assert (tmp_path / name).stat().st_mode & 0o777 == 0o600
@@ -95,21 +101,50 @@ def test_plain_readable_private_files(tmp_path):
         assert (tmp_path / "cost.jsonl").stat().st_mode & 0o777 == 0o600
 
 
-def test_two_processes_cannot_use_one_ledger_at_once(tmp_path):
+def test_several_processes_share_a_ledger_and_never_exceed_it(tmp_path):
     code = (
-        "import sys; from turnout.privacy.ledger import *; from turnout.privacy.journal import InUse\n"
-        "try: Ledger.open(sys.argv[1], datum='cost')\n"
-        "except InUse as error: sys.exit(str(error))"
+        "import sys; from turnout.privacy.ledger import *\n"
+        "ledger, granted = Ledger.open(sys.argv[1], datum='cost'), 0\n"
+        "for round in range(60):\n"
+        "    try: granted += ledger.reserve(sys.argv[2], round, 1.0).new\n"
+        "    except BudgetSpent: pass\n"
+        "print(granted)"
     )
-    command = [sys.executable, "-c", code, str(tmp_path / "cost.jsonl")]
-    with begin(tmp_path) as ledger:
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        assert done.returncode == 1
-        assert "in use elsewhere (one process at a time may have it open): stop the other one" in done.stderr
-        with pytest.raises(InUse):
-            again(tmp_path)
-        spend(ledger, [0])
-    assert subprocess.run(command, check=False).returncode == 0
+    with begin(tmp_path, reports=100) as ledger:
+        command = [sys.executable, "-c", code, str(tmp_path / "cost.jsonl")]
+        others = [subprocess.Popen([*command, name], stdout=subprocess.PIPE, text=True) for name in ("a", "b", "c")]
+        mine = 0
+        for round in range(60):
+            with contextlib.suppress(BudgetSpent):
+                mine += ledger.reserve("mine", round, 1.0).new
+        granted = [mine, *(int(other.communicate(timeout=60)[0]) for other in others)]
+        assert sum(granted) == 100
+        with pytest.raises(BudgetSpent):
+            ledger.reserve("mine", 99, 1.0)
+        assert ledger.spent == 100
+    with again(tmp_path) as ledger:
+        assert [len(ledger.reserved(run)) for run in ("mine", "a", "b", "c")] == granted
+
+
+def test_a_process_that_keeps_a_ledger_is_waited_for_and_then_named(tmp_path, monkeypatch):
+    monkeypatch.setattr("turnout.privacy.ledger.PATIENCE", 0.05)
+    with begin(tmp_path) as ledger, ledger.turn(), pytest.raises(InUse, match="in use elsewhere"):
+        again(tmp_path)
+
+
+def test_what_another_process_left_torn_is_dropped(tmp_path):
+    with begin(tmp_path) as one, again(tmp_path) as two:
+        spend(one, [0])
+        with open(tmp_path / "cost.jsonl", "ab") as file:
+            file.write(b'{"number": 2, "ent')
+        assert two.reserve("run", 0, 0.5).new is False
+        assert two.reserve("run", 1, 0.5).new
+        assert one.reserve("run", 1, 0.5).new is False
+        assert (one.spent, two.spent) == (2, 2)
+        with open(tmp_path / "cost.jsonl", "ab") as file:
+            file.write(b"{}\n{}\n")
+        with pytest.raises(FileProblem, match="changed or replaced while in use"):
+            spend(one, [2])
 
 
 def test_a_forked_child_may_not_use_its_parents_ledger(tmp_path, monkeypatch):
@@ -145,6 +180,11 @@ def test_bad_arguments(tmp_path):
     for epsilon in (-1.0, math.nan, "1", True):
         with pytest.raises(ValueError, match="limit epsilon_per_report must be 0 or more"):
             Limit(1, epsilon)
+    for name in ("epsilon_per_report", "epsilon_per_release"):
+        with pytest.raises(ValueError, match=f"limit {name} must be finite, got inf: .*accept_uncertified"):
+            Limit(**{"reports": 1, "epsilon_per_report": 1.0} | {name: math.inf})
+    with pytest.raises(ValueError, match="limit releases must be a whole number"):
+        Limit(1, 1.0, releases=-1)
     with pytest.raises(ValueError, match="datum must be a name"):
         Ledger.open(tmp_path / "a", datum="", limit=Limit(1, 1.0))
     with begin(tmp_path) as ledger:
@@ -167,7 +207,7 @@ def test_a_limit_may_allow_nothing_and_its_epsilon_is_a_float(tmp_path):
     assert Limit(0, 0).reports == 0
     assert isinstance(Limit(1, 2).epsilon_per_report, float)
     with begin(tmp_path, reports=1, epsilon_per_report=0.0) as ledger:
-        assert ledger.reserve("run", 0, 0.0) == Reservation("run", 0, 0.0, "", new=True)
+        assert ledger.reserve("run", 0, 0.0) == Reservation("run", 0, 0.0, new=True)
         with pytest.raises(BudgetSpent):
             ledger.reserve("run", 1, 0.0)
     with begin(tmp_path, reports=0, epsilon_per_report=0.0) as ledger:
@@ -180,7 +220,7 @@ def test_either_part_of_a_limit_is_lowered_freely_and_neither_raised_without_con
             ledger.change_limit(lower)
             assert ledger.limit == lower
         for higher in (Limit(5, 0.5), Limit(4, 0.6), Limit(9, 0.1), Limit(1, 9.0)):
-            with pytest.raises(ValueError, match=r"limit must be at most Limit\(reports=4, epsilon_per_report=0\.5\)"):
+            with pytest.raises(ValueError, match=r"limit must be at most Limit\(reports=4, epsilon_per_report=0\.5,"):
                 ledger.change_limit(higher)
             assert ledger.limit == Limit(4, 0.5)
         ledger.change_limit(Limit(4, 0.6), consent=True)

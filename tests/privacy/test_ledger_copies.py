@@ -47,9 +47,7 @@ def test_a_missing_or_unreadable_witness_is_refused(tmp_path):
     with begin(tmp_path) as ledger:
         spend(ledger, range(2))
     witness = tmp_path / "cost.jsonl.witness"
-    with pytest.raises(
-        LedgerRolledBack, match=r"no witness at .*other \(the ledger began with .*cost\.jsonl\.witness\)"
-    ):
+    with pytest.raises(LedgerRolledBack, match=r"no witness at .*other \(the ledger's was at .*cost\.jsonl\.witness\)"):
         again(tmp_path, witness=tmp_path / "other")
     kept = witness.read_bytes()
     for garbage in (b"", b"[]", b"{}", b"\xff", kept[: len(kept) // 2]):
@@ -135,7 +133,7 @@ def test_the_witness_has_seen_every_entry_once_it_returns(tmp_path):
     def seen():
         return json.loads(witness.read_text())["number"]
 
-    with Ledger.open(path, datum="cost", limit=Limit(5, 1.0)) as ledger:
+    with Ledger.open(path, datum="cost", limit=Limit(5, 1.0), witness=witness) as ledger:
         assert seen() == 0
         ledger.reserve("run", 0, 0.5)
         assert seen() == 1
@@ -210,11 +208,11 @@ def test_a_ledger_that_is_lost_whole_is_refused_or_begins_with_what_its_witness_
         again(tmp_path, spend_missing=True)
     for spend_missing in (True, False):  # agreed to once
         with begin(tmp_path, 99, 9.0, spend_missing=spend_missing) as ledger:
-            assert ledger.spent == entries + 1  # each entry counts, also the first: too much, not too little
+            assert ledger.spent == entries  # the witness knows how many, and of which kind
             assert ledger.limit == Limit(99, 9.0)
     with again(tmp_path) as ledger:
         spend(ledger, [entries])
-        assert ledger.spent == entries + 2
+        assert ledger.spent == entries + 1
 
 
 def test_a_crash_while_a_lost_ledger_is_begun_again_neither_loses_nor_doubles_it(tmp_path):
@@ -227,7 +225,11 @@ def test_a_crash_while_a_lost_ledger_is_begun_again_neither_loses_nor_doubles_it
         with suppress(Crash):
             begin(folder, spend_missing=True, disk=CrashingDisk(step)).close()
         with begin(folder, spend_missing=True) as ledger:
-            assert ledger.spent == 4
+            assert ledger.spent == 3
+
+
+def at(rounds, epsilon=0.5):
+    return dict.fromkeys(rounds, epsilon)
 
 
 class TestAccountFor:
@@ -236,42 +238,58 @@ class TestAccountFor:
     def test_what_is_reserved_is_accounted_for(self, tmp_path):
         with begin(tmp_path) as ledger:
             spend(ledger, range(6))
-            ledger.account_for("run", range(6))
-            ledger.account_for("run", range(3, 6), older=3)
+            ledger.account_for("run", at(range(6)))
+            ledger.account_for("run", at(range(3, 6)), {0.5: 3})
             with pytest.raises(LedgerRolledBack, match=r"lacks reports .* in 'run' \(1\)"):
-                ledger.account_for("run", range(3, 6), older=4)
+                ledger.account_for("run", at(range(3, 6)), {0.5: 4})
             with pytest.raises(LedgerRolledBack, match=r"in 'run' \(2\)"):
-                ledger.account_for("run", [5, 6, 7])
+                ledger.account_for("run", at([5, 6, 7]))
             with pytest.raises(LedgerRolledBack, match=r"cost\.jsonl: .* in 'other' \(1\).* --count-missing-as-spent"):
-                ledger.account_for("other", [0])
+                ledger.account_for("other", at([0]))
 
     def test_with_consent_it_is_counted_once_for_each_run(self, tmp_path):
         with begin(tmp_path, spend_missing=True) as ledger:
-            ledger.account_for("a", range(3), older=1)
-            ledger.account_for("b", range(2))
+            ledger.account_for("a", at(range(3)), {0.25: 1})
+            ledger.account_for("b", at(range(2)))
             assert ledger.spent == 6
+            assert ledger.account(0.0).epsilon == pytest.approx(5 * 0.5 + 0.25)
         with again(tmp_path) as ledger:
-            ledger.account_for("a", range(3), older=1)
-            ledger.account_for("b", range(2))
+            ledger.account_for("a", at(range(3)), {0.25: 1})
+            ledger.account_for("b", at(range(2)))
             assert ledger.spent == 6
 
     def test_what_the_witness_knew_is_not_counted_twice(self, tmp_path):
         behind(tmp_path)
         with again(tmp_path, spend_missing=True) as ledger:
-            ledger.account_for("run", range(6))
+            ledger.account_for("run", at(range(6)))
             assert ledger.spent == 6
 
-    def test_a_release_covers_all_that_repeats_it(self, tmp_path):
-        with begin(tmp_path) as ledger:
-            ledger.reserve("release:0", 0, 0.5)
-            ledger.account_for("run", range(9))
-            assert ledger.spent == 1
+    def test_a_release_excuses_no_report(self, tmp_path):
+        """Ledger and witness restored: a release in it must not hide that 500 reports are forgotten."""
+        with begin(tmp_path, reports=1000) as ledger:
+            ledger.release(1.0, {"kind": "memoized"}, {"level": 3})
+            with pytest.raises(LedgerRolledBack, match=r"in 'run' \(500\)"):
+                ledger.account_for("run", at(range(500)))
+        with again(tmp_path, spend_missing=True) as ledger:
+            ledger.account_for("run", at(range(500)))
+            assert (ledger.spent, ledger.releases) == (500, 1)
+
+    def test_a_release_that_a_client_acts_on_must_be_counted(self, tmp_path):
+        acts_on = {"epsilon": 1.0, "mechanism": {"kind": "memoized"}, "released": {"level": 3}}
+        with begin(tmp_path) as ledger, pytest.raises(LedgerRolledBack, match="lacks the release that the client acts"):
+            ledger.account_for_release(acts_on)
+        with again(tmp_path, spend_missing=True) as ledger:
+            ledger.account_for_release(acts_on)
+            assert (ledger.releases, ledger.last_release) == (1, acts_on)  # the same again, not a new one
+        with again(tmp_path) as ledger:
+            ledger.account_for_release(acts_on)
+            assert ledger.account(1e-6).epsilon == 1.0
 
 
 def test_a_torn_first_line_without_a_witness_is_refused(tmp_path):
     """Before the first line there is a witness: so this one was lost."""
     (tmp_path / "cost.jsonl").write_bytes(b'{"number": 0')
-    with pytest.raises(LedgerRolledBack, match=r"no witness at .* \(the ledger began with unknown\)"):
+    with pytest.raises(LedgerRolledBack, match=r"no witness at .* \(the ledger's was at an unknown place\)"):
         begin(tmp_path)
     assert (tmp_path / "cost.jsonl").read_bytes() == b'{"number": 0'
 

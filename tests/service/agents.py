@@ -11,7 +11,8 @@ URL = "http://coordinator.example"
 
 
 def make(folder, coordinator, **options):
-    options = {"wire": DirectWire(coordinator), "code": "GOOD-CODE", "sleep": lambda seconds: None} | options
+    usual = {"wire": DirectWire(coordinator), "code": "GOOD-CODE", "sleep": lambda seconds: None}
+    options = usual | {"witness": folder / "ledger.jsonl.witness"} | options
     return Agent(options.pop("url", URL), folder, options.pop("costs", 3.0), **options)
 
 

@@ -24,7 +24,10 @@ class FakeCoordinator:
         scripted: answers (status, body) or functions of the request, used up before it thinks for itself.
     """
 
-    def __init__(self, *, lease=0.0, counts=lambda round, bit: True, signal=lambda round: 2.0, **welcome):
+    def __init__(
+        self, *, lease=0.0, counts=lambda round, bit: True, signal=lambda round: 2.0, code="GOOD-CODE", **welcome
+    ):
+        self.code = code
         self.lease, self.counts, self.signal, self.welcome = lease, counts, signal, welcome
         self.open, self.books, self.received, self.scripted = 0, {}, [], []
         self.nonces, self.left, self.headers = [], False, []
@@ -56,11 +59,11 @@ class FakeCoordinator:
                 self.left = True
                 return 200, {"left": True}
             if path == "/v1/round":
-                return 200, {"run": "run", **self.offer()}
+                return 200, {"run": self.welcome.get("run", "run"), **self.offer()}
             return self.report(json.loads(body))
 
     def enrol(self, asked):
-        if asked["code"] != "GOOD-CODE" or (self.nonces and self.nonces[0] != asked["nonce"]):
+        if asked["code"] != self.code or (self.nonces and self.nonces[0] != asked["nonce"]):
             return 403, {"error": "code", "message": "no such code"}
         self.nonces.append(asked["nonce"])
         usual = {"version": 1, "run": "run", "token": TOKEN, "weight": 1, "prior_average": 0.5, "prior_rounds": 10}
@@ -69,7 +72,7 @@ class FakeCoordinator:
 
     def report(self, report):
         round, bit = report["round"], report["participates"]
-        if report["run"] != "run":
+        if report["run"] != self.welcome.get("run", "run"):
             return 409, {"error": "run", "message": "another run", "next": self.offer()}
         if round > self.open:
             return 409, {"error": "ahead", "message": "not open yet", "next": self.offer()}

@@ -86,11 +86,9 @@ class FakeOperated:
         members = DEVICES - len(self.left) if not self.waiting_for else DEVICES - self.waiting_for
         gone = members - 60 if last["frozen"] else self.roll.gone()
         late = 0 if self.waiting_for else 14
-        text = (
-            "Every device has spent at most a total epsilon of 6.000 over 1,000 reports (delta 1e-06), against "
-            "someone who sees only the sum of each round; per report at most 1.000, against the coordinator."
-        )
-        account = {"text": text, "epsilon_per_report": 1.0, "total_epsilon": 6.0, "delta": 1e-6, "reports": 1000}
+        public = PublicAccount(Clamp(0.01), 1e-6)
+        account = {"text": public.sentence(1000), "epsilon_per_report": 0.01, "total_epsilon": 1.489, "delta": 1e-6}
+        account |= {"reports": 1000, "against": public.against, "assumptions": list(public.assumptions)}
         return {
             "run": "night-shift", "round": len(self.books), "mode": self.mode, "capacity": self.capacity,
             "hard_limit": self.hard_limit, "most_signal": math.inf, "signal": self.signal, "offered": self.signal,

@@ -11,16 +11,16 @@ import pytest
 from client.faults import CountingCoins, FailingDisk
 from service.agents import Always, average, make, on_file, reserved
 from service.fake_coordinator import TOKEN, ChaoticWire, DirectWire, FakeCoordinator, served
-from turnout.algorithm.client import Averaging
 from turnout.algorithm.coins import SeededCoins
 from turnout.algorithm.mechanisms.clamp import Clamp
 from turnout.algorithm.mechanisms.memoized import Memoized
-from turnout.privacy.journal import InUse
+from turnout.privacy.journal import Disk, InUse
 from turnout.privacy.ledger import Limit
 from turnout.problem.costs import PolynomialCosts
 from turnout.service.agent.agent import ALL_ROUNDS, BUDGET, Agent
-from turnout.service.agent.agreement import Declined, agree
+from turnout.service.agent.agreement import Declined
 from turnout.service.agent.device_rounds import AgentProblem
+from turnout.service.agent.status import read_status
 
 
 class TestRounds:
@@ -302,12 +302,14 @@ class TestBudget:
     def test_a_memoized_device_releases_once(self, tmp_path):
         memoized = {"kind": "memoized", "epsilon": 4.0, "price": 10.0}
         coordinator = FakeCoordinator(mechanism=memoized | {"levels": [0.2, 0.5, 0.8], "least": []})
-        words = r"epsilon 4 per lifetime .*, which is all that it ever gives away, .* \(--epsilon-per-report 4\.0\)"
+        words = r"epsilon 4 per lifetime .*, which is all that it ever gives away, .* \(--epsilon-per-release 4\.0, "
         with pytest.raises(Declined, match=words):
             make(tmp_path / "a", FakeCoordinator(mechanism=memoized)).run(rounds=1)
         for _ in range(2):
-            assert make(tmp_path / "b", coordinator, limit=Limit(1, 4.0)).run(rounds=5) == ALL_ROUNDS
-        assert len(reserved(tmp_path / "b")) == 1
+            limit = Limit(1, 1.0, epsilon_per_release=4.0)
+            assert make(tmp_path / "b", coordinator, limit=limit).run(rounds=5) == ALL_ROUNDS
+        assert len(reserved(tmp_path / "b")) == 0
+        assert read_status(tmp_path / "b")["releases_made"] == 1
         assert on_file(tmp_path / "b") == coordinator.books
 
 
@@ -358,11 +360,74 @@ def test_killed_between_each_pair_of_durable_steps(tmp_path, kind):
     assert any(case["marked"] for case in cases)
 
 
-def test_what_was_released_at_joining_is_in_the_total_from_the_first_moment_on():
-    mechanism = Memoized(6.0, price=9.97)
-    sent = json.loads(json.dumps(mechanism.settings()))
-    agreement = agree(sent, Averaging(), limit=Limit(10, 6.0))
-    assert [agreement.total(reports, 1e-6).epsilon for reports in (0, 1, 500)] == [6.0, 6.0, 6.0]
-    per_report = agree(Clamp(0.5).settings(), Averaging(), limit=Limit(10, 6.0))
-    assert per_report.total(0, 1e-6).epsilon == 0.0
-    assert 0.5 <= per_report.total(2, 1e-6).epsilon <= 1.0
+def test_what_was_released_at_joining_is_in_the_total_from_the_first_moment_on(tmp_path):
+    memoized = FakeCoordinator(mechanism=json.loads(json.dumps(Memoized(6.0, price=9.97).settings())))
+    with make(tmp_path / "a", memoized, limit=Limit(10, 6.0)) as agent:
+        agent.join()
+        assert (agent.account().epsilon, agent.at_most().epsilon) == (0.0, 6.0)
+        agent.step()
+        assert (agent.account().epsilon, agent.at_most().epsilon) == (6.0, 6.0)
+    with make(tmp_path / "b", FakeCoordinator(mechanism=Clamp(0.5).settings()), limit=Limit(10, 6.0)) as agent:
+        agent.join()
+        assert agent.account().epsilon == 0.0
+        agent.step()
+        assert (agent.account().epsilon, agent.at_most().epsilon) == (
+            pytest.approx(0.5, rel=1e-4),
+            pytest.approx(5.0, rel=0.03),
+        )
+
+
+def test_the_owner_sees_what_the_ledger_holds_and_not_what_is_proposed_now(tmp_path):
+    """500 reports at 1.0, and then clamp 0.1: not "at most 19.35", and a lower limit makes nothing unsaid."""
+    first = FakeCoordinator(mechanism=Clamp(1.0).settings())
+    make(tmp_path, first, limit=Limit(1000, 1.0), disk=Unsynced()).run(rounds=500)
+    second = FakeCoordinator(run="second", code="OTHER-CODE", mechanism=Clamp(0.1).settings())
+    with make(tmp_path, second, code="OTHER-CODE", limit=Limit(1000, 0.1), disk=Unsynced()) as agent:
+        agent.join()
+        so_far, most = agent.account(), agent.at_most()
+    assert so_far.epsilon == pytest.approx(320.82, abs=0.01)
+    assert 323.9 <= most.epsilon < 1.03 * 323.9
+    assert (so_far.rounds, most.rounds) == (500, 1000)
+    assert "if which mechanism came next did not depend on this client's reports" in repr(most)
+    facts = read_status(tmp_path)
+    assert facts["account"] == repr(so_far)
+    assert (facts["total_epsilon"], facts["limit_epsilon_per_report"]) == (so_far.epsilon, 0.1)
+
+
+class Unsynced(Disk):
+    def sync(self, descriptor):
+        pass
+
+
+def test_prices_costs_and_runs_release_nothing_new(tmp_path):
+    """300 joins through one ledger, each at another price and with another cost, are one release of 4 in total."""
+    ledger, levels = tmp_path / "ledger.jsonl", []
+    for number in range(300):
+        price, run = 10.0 + 1e-6 * number, f"run-{number}"
+        settings = json.loads(json.dumps(Memoized(4.0, price).settings()))
+        coordinator = FakeCoordinator(run=run, code=f"CODE-{number}", mechanism=settings)
+        folder = tmp_path / f"folder-{number % 3}"  # three folders of one device
+        limit = Limit(10_000, 1.0, epsilon_per_release=4.0)
+        options = {"code": f"CODE-{number}", "ledger": ledger, "witness": tmp_path / "witness", "disk": Unsynced()}
+        with make(folder, coordinator, costs=3.0 + number, limit=limit, coins=None, **options) as agent:
+            agent.join()
+            agent.step()
+            assert repr(agent.account()).startswith("total epsilon 4.000 at delta 0")
+            levels.append(agent._joined.decider._client._memory.coefficients.tolist())
+    assert all(level == levels[0] for level in levels)
+
+
+def test_a_cost_that_changes_shows_in_nothing_but_the_coin(tmp_path):
+    """No file is opened again, nothing is refused, nothing raised: neither with a report in each round nor a release."""
+    for name, mechanism in (("a", Clamp(1.0)), ("b", Memoized(4.0, 10.0))):
+        coordinator = FakeCoordinator(mechanism=json.loads(json.dumps(mechanism.settings())))
+        given = iter(range(1, 100))
+        limit = Limit(100, 1.0, epsilon_per_release=4.0)
+        with make(tmp_path / name, coordinator, costs=lambda given=given: float(next(given)), limit=limit) as agent:
+            agent.step()
+            client = agent._joined.decider._client
+            for _ in range(9):
+                agent.step()
+                assert agent._joined.decider._client is client
+        assert len(coordinator.books) == 10
+        assert next(given) == (12 if name == "a" else 2)  # once released, the cost is not even asked for

@@ -113,10 +113,14 @@ def test_who_is_stopped_while_it_declines_still_says_why(tmp_path):
 
 def test_consent_is_explicit_and_recorded(tmp_path):
     coordinator = FakeCoordinator(mechanism={"kind": "paper-coin", "beta": 3.5})
-    make(tmp_path, coordinator, consent=True).run(rounds=2)
-    assert read_status(tmp_path)["limit_epsilon_per_report"] == math.inf
+    make(tmp_path, coordinator, accept_uncertified=True).run(rounds=2)
+    assert read_status(tmp_path)["limit_epsilon_per_report"] == 1.0  # it was agreed to that time alone
+    assert read_status(tmp_path)["total_epsilon"] == math.inf
     with pytest.raises(Declined, match="no certificate"):
         make(tmp_path, coordinator).run(rounds=1)
+    with pytest.raises(Declined, match="epsilon 30 per report"):
+        other = FakeCoordinator(run="b", code="OTHER-CODE", mechanism=CLAMP | {"epsilon": 30.0})
+        make(tmp_path, other, code="OTHER-CODE").run(rounds=1)
     own = make(tmp_path / "c", FakeCoordinator(mechanism=CLAMP | {"epsilon": 2.0}), mechanism=Clamp(0.5))
     assert own.join()[1].certificate.epsilon == 0.5
     own.close()
@@ -127,7 +131,7 @@ def test_who_accepts_mechanisms_without_a_certificate_has_not_given_up_the_limit
         larger = FakeCoordinator(mechanism=CLAMP | {"epsilon": 2.0})
         with (
             pytest.raises(Declined, match="epsilon 2 per report"),
-            make(tmp_path / str(limit), larger, consent=True, limit=limit) as agent,
+            make(tmp_path / str(limit), larger, accept_uncertified=True, limit=limit) as agent,
         ):
             agent.step()
         assert larger.reports() == []

@@ -13,6 +13,8 @@ from service.running import begun, usual_rules
 from turnout import PaperCoin
 from turnout.algorithm.mechanisms.clamp import Clamp
 from turnout.algorithm.mechanisms.memoized import Memoized
+from turnout.privacy.accounting import provided
+from turnout.privacy.certificate import certificate
 from turnout.service.coordinator.coordinator import Coordinator
 from turnout.service.coordinator.overview import Overview
 from turnout.service.operator.metrics import exposition, troubles
@@ -73,8 +75,18 @@ def test_a_certificate_stands_under_what_it_covers(tmp_path, mechanism, shown, h
         finally:
             await coordinator.stop()
 
-    found = parsed(exposition(asyncio.run(snapshot())))
+    now = asyncio.run(snapshot())
+    found = parsed(exposition(now))
     assert f"turnout_account_{hidden}" not in found
+    promise = certificate(mechanism)
+    assert now["account"]["against"] == promise.against == "an observer of every report"
+    assert now["account"]["assumptions"] == list(promise.assumptions)
+    for one in ("total_epsilon", *shown):
+        told = [line for line in exposition(now).splitlines() if line.startswith(f"# HELP turnout_account_{one} ")]
+        assert all(line.endswith(f", against {promise.against}{provided(promise.assumptions)}.") for line in told)
+        assert told or one == "total_epsilon"
+    if promise.assumptions:
+        assert provided(promise.assumptions) in now["account"]["text"]
     for name, value in shown.items():
         assert found[f"turnout_account_{name}"] == {"": value}
 

@@ -48,7 +48,7 @@ def test_the_page_shows_the_run(browser, width):
         assert view.text("turnout") == f"{operated.books[-1]['participants']} of 600"
         assert "hard limit 700" in view.text("turnout-note")
         assert (view.text("heard"), view.text("late"), view.text("gone")) == ("1,179 of 1,200", "14", "7")
-        assert "against someone who sees only the sum" in view.text("account")
+        assert "against an observer of every report" in view.text("account")
         assert view.text("faults").split("\n") == ["wrong tokens", "14", "full disk", "2", "late reports", "0"]
         sizes = "[...document.querySelectorAll('.plot .main-svg')].map(svg => svg.getBoundingClientRect().width)"
         assert min(view.page.evaluate(sizes)) > 180

@@ -77,12 +77,31 @@ def test_a_plan_s_file_is_enough_but_for_the_one_choice_that_has_no_default() ->
         ),
         ({"safety": {}, "safty": {"missing": "absent"}}, "safty is not a known setting .* did you mean 'safety'"),
         ({"wait_for": -1}, "wait_for must be 0 or more"),
+        ({"observer": "nobody"}, "observer must be 'every-report' or 'sum'"),
+        ({"observer": "sum"}, "must be by 'probability', got 'bit': a history that moves by the bit carries hidden bits"),
+        (
+            {"observer": "sum", "averaging": {"by": "probability"}, "safety": {"missing": "last"}},
+            "must be 'absent', got 'last': a silent client's last bit is repeated in later sums",
+        ),
+        (
+            {"observer": "sum", "mechanism": {"kind": "tracking-clamp", "epsilon": 1}},
+            "its box follows the average",
+        ),
         ({"mechanism": {"kind": "learned-memoized", "epsilon": 4, "price": 1.0}}, "a device can use by itself"),
     ],
 )
 def test_wrong_rules_are_refused_with_a_remedy(values: dict, told: str) -> None:
     with pytest.raises(ValueError, match=told):
         rules_from_settings(Table({"safety": {"missing": "absent"}} | values))
+
+
+def test_a_promise_against_the_sum_leaves_the_coordinators_view_as_it_is() -> None:
+    values = {"safety": {"missing": "absent"}, "averaging": {"by": "probability"}, "honest": 30}
+    plain, rules = (rules_from_settings(Table(values | more)) for more in ({}, {"observer": "sum"}))
+    assert [observer.sees for observer in plain.observers] == ["every-report"]
+    assert [observer.sees for observer in rules.observers] == ["every-report", "sum"]
+    assert rules.settings() == plain.settings() | {"observer": "sum"}
+    assert rules_from_settings(Table(json.loads(json.dumps(rules.settings())))) == rules
 
 
 def test_a_mechanism_that_needs_everyone_is_refused() -> None:

@@ -81,6 +81,15 @@ class Averaging:
             raise invalid("by", "'bit' or 'probability'", f"{self.by!r}", "use 'bit' for the paper's algorithm")
 
     @property
+    def takes_back(self) -> bool:
+        """Whether a report that the server did not count is taken back from the history.
+
+        Not by the probability: a refused "yes" would then leave another state than a "no", and the state, of which
+        nobody but the client may know anything, would hold the bit.
+        """
+        return self.by == "bit"
+
+    @property
     def cap(self) -> float:
         """The most rounds behind an average; infinite if all are remembered."""
         return math.inf if self.remember is None else float(self.remember)

@@ -1,4 +1,4 @@
-"""Randomness is an argument: seeded coins for simulation, the operating system's for real clients.
+"""Randomness is an argument: seeded coins for simulation, secret ones for real clients.
 
 Both give numbers of the form integer * 2^-bits, which floating point holds exactly. So
 `uniform < probability` compares integers: it is true for exactly ceil(probability * 2^bits) of
@@ -7,8 +7,9 @@ the 2^bits words.
 
 from __future__ import annotations
 
+import hashlib
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
@@ -90,3 +91,35 @@ class SystemCoins:
         """One number in [0, 1) for each client: a 53-bit integer * 2^-53, shape (clients,)."""
         words = np.frombuffer(os.urandom(8 * len(clients)), dtype=np.uint64)
         return (words >> np.uint64(11)).astype(np.float64) * 2.0**-53
+
+
+@dataclass(frozen=True)
+class KeyedCoins:
+    """Coins from a secret key: nobody without it can tell them from the operating system's, and they can be repeated.
+
+    A client that is restored from a backup tosses the same again in the same circumstances, so that asking a restored
+    copy tells nothing new. All that its probability depends on, except for the cost, must be in the circumstances:
+    the *signal* above all. One coin compared with two probabilities would tell which is the greater.
+
+    Args:
+        key: 16 to 64 secret bytes.
+        circumstances: such as run, signal and history.
+
+    Example:
+        >>> coins = KeyedCoins(b"sixteen secret b", ("run", 2.5))
+        >>> bool(coins.uniform([0], 7) == coins.uniform([0], 7)), bool(coins.uniform([0], 7) == coins.uniform([0], 8))
+        (True, False)
+    """
+
+    key: bytes = field(repr=False)
+    circumstances: tuple[str | float, ...] = field(default=(), repr=False)
+
+    def __post_init__(self) -> None:
+        if not 16 <= len(self.key) <= 64:
+            raise invalid("key", "16 to 64 bytes", f"{len(self.key)} bytes", "draw it with secrets.token_bytes(32)")
+
+    def uniform(self, clients: Any, round: int, purpose: int = PARTICIPATION) -> Array:
+        """One number in [0, 1) for each client: a 53-bit integer * 2^-53, shape (clients,)."""
+        found = [repr((self.circumstances, int(client), int(round), int(purpose))).encode() for client in clients]
+        words = [hashlib.blake2b(text, digest_size=8, key=self.key, person=b"turnout coin").digest() for text in found]
+        return np.array([int.from_bytes(word) >> 11 for word in words], dtype=np.float64) * 2.0**-53

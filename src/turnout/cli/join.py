@@ -49,11 +49,30 @@ Reports = Annotated[
 EpsilonPerReport = Annotated[
     float | None, typer.Option(help="The most that one report may give away.", show_default="as before, or 1.0")
 ]
+Releases = Annotated[
+    int | None,
+    typer.Option(help="How often this cost may be released, over all runs.", show_default="as before, or 1"),
+]
+EpsilonPerRelease = Annotated[
+    float | None,
+    typer.Option(
+        help="The most that one release, made once for a lifetime, may give away.",
+        show_default="as before, or as per report",
+    ),
+]
 AcceptUncertified = Annotated[
     bool,
     typer.Option(
         "--accept-uncertified",
-        help="Take part also without a certificate; a mechanism that has one keeps the limit even so.",
+        help="Take part, this time, also without a certificate; a mechanism that has one keeps the limit even so.",
+    ),
+]
+LedgerFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--ledger",
+        help="The file that counts all reports about this cost; folders of one device that share a cost share it.",
+        show_default="in the folder",
     ),
 ]
 RaiseLimit = Annotated[
@@ -68,7 +87,10 @@ CountMissing = Annotated[
     ),
 ]
 Witness = Annotated[
-    Path | None, typer.Option(help="The ledger's second file, best on other storage.", show_default=False)
+    Path | None,
+    typer.Option(
+        help="The ledger's second file, best on other storage.", show_default="as before, or in your folder for state"
+    ),
 ]
 AfterStop = Annotated[
     str,
@@ -98,9 +120,12 @@ def join(
     cost_function: CostFunction = None,
     reports: Reports = None,
     epsilon_per_report: EpsilonPerReport = None,
+    releases: Releases = None,
+    epsilon_per_release: EpsilonPerRelease = None,
     accept_uncertified: AcceptUncertified = False,
     raise_limit: RaiseLimit = False,
     count_missing_as_spent: CountMissing = False,
+    ledger: LedgerFile = None,
     witness: Witness = None,
     after_stop: AfterStop = "leave",
     on_participate: OnParticipate = None,
@@ -117,9 +142,10 @@ def join(
     """
     from turnout.service.agent.command_work import CommandWork
     from turnout.service.agent.membership import make_folder
+    from turnout.service.agent.status import LEDGER
 
     if status is not None:
-        _show_status(status, as_json)
+        _show_status(status, ledger, as_json)
         return
     if url is None:
         raise invalid("URL", "the coordinator's", "none", "give it, or --status FOLDER to look at a device")
@@ -127,8 +153,11 @@ def join(
     screen = _Screen(as_json)
     work = CommandWork(on_participate, on_stop, make_folder(folder))
     options: dict[str, Any] = {"code": code, "after_stop": after_stop, "ca": ca, "timeout": timeout, "work": work}
-    options |= {"limit": _limit(folder, reports, epsilon_per_report), "witness": witness}
-    options |= {"consent": accept_uncertified, "raise_limit": raise_limit, "spend_missing": count_missing_as_spent}
+    given = {"reports": reports, "epsilon_per_report": epsilon_per_report}
+    given |= {"releases": releases, "epsilon_per_release": epsilon_per_release}
+    options |= {"limit": _limit(ledger or folder / LEDGER, given), "ledger": ledger, "witness": witness}
+    options |= {"accept_uncertified": accept_uncertified, "raise_limit": raise_limit}
+    options |= {"spend_missing": count_missing_as_spent}
     _take_part(screen, url, folder, costs, rounds, options)
 
 
@@ -147,7 +176,8 @@ def _take_part(
     with Agent(url, folder, costs, on_round=screen.round, on_problem=screen.problem, **options) as agent:
         with _signals(agent.stop):
             try:
-                screen.joined(url, folder, *agent.join())
+                welcome, agreement = agent.join()
+                screen.joined(url, folder, welcome, agreement, agent)
                 ended = agent.run(rounds)
             except Halted:
                 ended = ASKED
@@ -166,9 +196,10 @@ class _Screen:
 
         self._json, self._console, self._last = as_json, Console(highlight=False, soft_wrap=True), ""
 
-    def joined(self, url: str, folder: Path, welcome: Welcome, agreement: Agreement) -> None:
-        """What this device has accepted."""
-        total = agreement.total(agreement.limit.reports, DELTA)
+    def joined(self, url: str, folder: Path, welcome: Welcome, agreement: Agreement, agent: Agent) -> None:
+        """What this device has accepted, and what its ledger holds: all runs together."""
+        so_far, total = agent.account(DELTA), agent.at_most(DELTA)
+        assert so_far is not None and total is not None  # noqa: PT018 (it has joined)
         facts = {
             "run": welcome.run,
             "tag": welcome.tag,
@@ -176,9 +207,13 @@ class _Screen:
             "epsilon": agreement.certificate.epsilon,
             "per": agreement.certificate.per,
             "against": agreement.certificate.against,
-            "limit_reports": agreement.limit.reports,
-            "total_epsilon": total.epsilon,
+            "certificate_assumptions": agreement.certificate.assumptions,
+            "total_epsilon": so_far.epsilon,
+            "total_epsilon_at_most": total.epsilon,
             "delta": total.delta,
+            "reports_at_most": total.rounds,
+            "total_against": total.against,
+            "assumptions": total.assumptions,
             "weight": welcome.weight,
             "folder": str(folder),
         }
@@ -193,6 +228,7 @@ class _Screen:
             ("run", f"{welcome.run} at {url} as device {welcome.tag}, weight {welcome.weight:,}"),
             ("mechanism", agreement.mechanism.kind),
             ("one report", str(agreement.certificate)),
+            ("so far", repr(so_far)),
             ("at most", repr(total)),
             ("files", f"{folder} (ledger, rounds, token: private to this device)"),
         ):
@@ -226,12 +262,15 @@ class _Screen:
         """The account at the end."""
         account = agent.account(DELTA)
         if self._json:
-            reports, total, delta = (account.rounds, account.epsilon, account.delta) if account else (None, None, None)
-            facts = {"event": "ended", "why": why, "reports": reports, "total_epsilon": total, "delta": delta}
+            facts: dict[str, Any] = {"event": "ended", "why": why}
+            facts |= {"reports": None, "total_epsilon": None, "delta": None}
+            if account is not None:
+                facts |= {"reports": account.rounds, "total_epsilon": account.epsilon, "delta": account.delta}
+                facts |= {"total_against": account.against, "assumptions": account.assumptions}
             self._print(facts)
             return
         first = "the budget is spent: this device has left the run" if spent else "ended, work is off"
-        told = f"in this run {account!r}" if account else "the coordinator had not answered yet"
+        told = f"in all runs together {account!r}" if account else "the coordinator had not answered yet"
         self._console.print(f"{first}; {told}", markup=False)
 
     def _print(self, facts: dict[str, Any]) -> None:
@@ -252,17 +291,22 @@ def _cost(number: float | None, file: Path | None, function: str | None) -> Any:
     return number if function is None else load(function, "--cost-function")
 
 
-def _limit(folder: Path, reports: int | None, epsilon_per_report: float | None) -> Limit | None:
-    """The owner's, where one is given; the rest as it was."""
+def _limit(ledger: Path, given: dict[str, Any]) -> Limit | None:
+    """The owner's, where a part of it is given; the rest as it was."""
+    from dataclasses import replace
+
     from turnout.privacy.ledger import Limit
     from turnout.service.agent.agent import USUAL_LIMIT
     from turnout.service.agent.status import known_limit
 
-    if reports is None and epsilon_per_report is None:
+    changes = {name: value for name, value in given.items() if value is not None}
+    if not changes:
         return None
-    before = known_limit(folder) or USUAL_LIMIT
-    epsilon = before.epsilon_per_report if epsilon_per_report is None else epsilon_per_report
-    return Limit(before.reports if reports is None else reports, epsilon)
+    before = known_limit(ledger)
+    if before is not None:
+        return replace(before, **changes)
+    usual = {"reports": USUAL_LIMIT.reports, "epsilon_per_report": USUAL_LIMIT.epsilon_per_report}
+    return Limit(**usual | changes)
 
 
 @contextmanager
@@ -276,10 +320,10 @@ def _signals(stop: Callable[[], None]) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _show_status(folder: Path, as_json: bool) -> None:
+def _show_status(folder: Path, ledger: Path | None, as_json: bool) -> None:
     from turnout.service.agent.status import read_status
 
-    found = read_status(folder)
+    found = read_status(folder, ledger)
     if as_json:
         typer.echo(json.dumps({name: str(value) if value == math.inf else value for name, value in found.items()}))
         return
@@ -298,7 +342,12 @@ def _show_status(folder: Path, as_json: bool) -> None:
         typer.echo(f"last round  {found['last_round']}: {said}, {heard}")
     if "limit_reports" in found:
         left = max(0, found["limit_reports"] - found["reports_spent"])
-        per_report = f"at most epsilon {found['limit_epsilon_per_report']:g} per report against its receiver"
-        typer.echo(f"ledger      {found['reports_spent']:,} reports made, {left:,} left, {per_report}")
+        typer.echo(f"ledger      {found['account']}")
+        allowed = f"{left:,} more reports, each of at most epsilon {found['limit_epsilon_per_report']:g} per report"
+        again = max(0, found["limit_releases"] - found["releases_made"])
+        if again:
+            most = f"at most epsilon {found['limit_epsilon_per_release']:g} for a lifetime"
+            allowed += f"; {again} release{'' if again == 1 else 's'} of {most}"
+        typer.echo(f"allowed     {allowed}")
     if found["stopped_at"] is not None:
         typer.echo(f"stopped     at round {found['stopped_at']}: all reports are spent")

@@ -83,7 +83,6 @@ class DurableReporter:
             run="audit",
             prior=Prior(0.5, 10),
             coins=coins,
-            epsilon_per_report=ledger.limit.epsilon_per_report,
             client_id=int(home.name),
             after_stop="follow",
             disk=_Unsynced(),
@@ -91,7 +90,7 @@ class DurableReporter:
 
 
 def _ledger(home: Path, limit: Limit) -> Ledger:
-    return Ledger.open(home / "ledger.jsonl", datum="cost", limit=limit, disk=_Unsynced())
+    return Ledger.open(home / "ledger.jsonl", datum="cost", limit=limit, witness=home / "witness", disk=_Unsynced())
 
 
 def _memory() -> str | None:

@@ -6,7 +6,6 @@ import importlib
 import json
 import os
 import sys
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +42,6 @@ def cost_from(found: Any) -> Costs:
     return found
 
 
-@lru_cache(maxsize=1024)
 def quadratic(a: float) -> PolynomialCosts:
     """The cost a x^2 of one client.
 

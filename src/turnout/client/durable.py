@@ -12,11 +12,15 @@ returned, to be reported.
 So a bit that was reported is stored and reserved, a round has at most one bit, and the coins tossed are at
 most the reservations. A store that was restored from an older copy shows as several reservations
 without a bit, a ledger that was lost as bits without a reservation: both are refused.
+
+Coins are made from the ledger's secret key and from run, round, signal and history. So a copy of all files that was
+restored unnoticed repeats its bit when it is asked the same again. What remains possible: whoever can restore all
+files (ledger, witness, rounds) *and* choose another signal gets another report about the same round, as often as that is
+done; and a cost that has changed in between may show as another bit.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import threading
@@ -28,13 +32,17 @@ import numpy as np
 
 from turnout.algorithm.arithmetic import inside
 from turnout.algorithm.client import Averaging, ClientState, Prior, client_step
-from turnout.algorithm.coins import ENROLMENT, Coins, SystemCoins
-from turnout.algorithm.mechanism import Mechanism
+from turnout.algorithm.coins import ENROLMENT, Coins, KeyedCoins
+from turnout.algorithm.mechanism import Mechanism, Public
 from turnout.client.store import Decision, RoundLost, RoundPassed, RoundStore, Stop
 from turnout.errors import TurnoutError, invalid
+from turnout.privacy.accounting import Account
+from turnout.privacy.certificate import certificate
 from turnout.privacy.journal import Disk
-from turnout.privacy.ledger import RELEASE, BudgetSpent, Ledger
-from turnout.problem.costs import Array, Costs
+from turnout.privacy.ledger import BudgetSpent, Ledger
+from turnout.privacy.observer import Observer
+from turnout.privacy.spending import Kind
+from turnout.problem.costs import Array, Costs, PolynomialCosts
 
 DATUM = "the cost of taking part"
 """The private datum of every client's ledger."""
@@ -74,16 +82,15 @@ class DurableClient:
 
     Args:
         folder: where its store is; must exist, and is for this client in this run alone.
-        costs: its own private cost, a population of one.
-        mechanism: how intent becomes a probability.
-        ledger: the open account of the private datum; may be shared by the runs of one process.
+        costs: its own private cost, a population of one; `act_on` changes it.
+        mechanism: how intent becomes a probability. Its certificate is made here. Where it releases once at joining, and
+            the ledger has a release already, the client acts on that one, whatever the price now.
+        ledger: the open ledger of the private cost; may be shared by several runs and processes.
         run: the run's name, unique among all servers.
         prior: the public average that its history starts from.
-        coins: where randomness comes from; the operating system by default.
+        coins: where randomness comes from; by default the ledger's secret key (see `KeyedCoins`).
         averaging: how its history moves.
         weight: what it brings.
-        epsilon_per_report: the mechanism's certificate (for a lifetime, where it releases once at joining).
-            None: no certificate, infinite; the ledger's limit must allow that.
         client_id: its number, for seeded coins.
         joined: the round it joined at; rounds missed from there on count. None: from its first decision.
         after_stop: "leave", or "follow": act on public data alone.
@@ -95,15 +102,17 @@ class DurableClient:
         StoreRolledBack: the store is older than the ledger.
         LedgerRolledBack: the ledger is older than the store, and was opened without `spend_missing`.
         InUse: another process has this folder.
-        BudgetSpent: a mechanism that releases at joining has no budget for it.
+        BudgetSpent: the owner's limit does not allow what the mechanism releases at joining.
+        ValueError: its certificate is above the owner's limit, or it has none and the ledger was not opened for that.
 
     Example:
         >>> import tempfile, turnout
         >>> from turnout.privacy.ledger import Limit
         >>> costs = turnout.PolynomialCosts([[3.0]], powers=(2,))
         >>> with tempfile.TemporaryDirectory() as home:
-        ...     with Ledger.open(f"{home}/cost.jsonl", datum="cost", limit=Limit(100, math.inf)) as ledger:
-        ...         with DurableClient(home, costs, turnout.PaperCoin(3.5), ledger=ledger, run="a",
+        ...     limit, witness = Limit(100, 1.0), f"{home}/witness"
+        ...     with Ledger.open(f"{home}/cost.jsonl", datum="cost", limit=limit, witness=witness) as ledger:
+        ...         with DurableClient(home, costs, turnout.Clamp(1.0), ledger=ledger, run="a",
         ...                            prior=turnout.Prior(0.5)) as client:
         ...             bit = client.decide(0, signal=2.0)
         ...             client.decide(0, signal=9.0) == bit, ledger.spent
@@ -122,7 +131,6 @@ class DurableClient:
         coins: Coins | None = None,
         averaging: Averaging | None = None,
         weight: float = 1,
-        epsilon_per_report: float | None = None,
         client_id: int = 0,
         joined: int | None = None,
         after_stop: str = "leave",
@@ -131,9 +139,10 @@ class DurableClient:
     ) -> None:
         self._costs, self._mechanism, self._weight = costs, mechanism, weight
         self._ledger, self._run, self._client_id = ledger, run, client_id
-        self._coins = coins or SystemCoins()
+        self._coins = coins
         self._averaging = averaging or Averaging()
-        self._epsilon = math.inf if epsilon_per_report is None else epsilon_per_report
+        self._promise = certificate(mechanism, Observer(averaging=self._averaging))
+        self._kind = _kind_of(mechanism, self._promise.epsilon)
         self._after_stop = after_stop
         self._check(follow_at)
         self._follow_at = prior.average if follow_at is None and self._averaging.by == "probability" else follow_at
@@ -148,7 +157,7 @@ class DurableClient:
         self._store = RoundStore(Path(folder, "rounds.jsonl"), settings, start, self._averaging, joined, disk)
         try:
             self._settle()
-            self._memory = self._release()  # not before the ledger is known to have all that was released
+            self._memory = self._released()  # not before the ledger is known to have all that was released
         except BaseException:
             self.close()
             raise
@@ -166,6 +175,19 @@ class DurableClient:
     def close(self) -> None:
         """Release the store; the ledger stays open, it is the caller's."""
         self._store.close()
+
+    @property
+    def acts_on_release(self) -> bool:
+        """Whether it acts on what was released, so that its cost matters no more."""
+        return self._memory is not None
+
+    def act_on(self, costs: Costs) -> None:
+        """From now on this is the cost: measured anew, or changed. It is the same private datum, in the same ledger.
+
+        No file is touched, so that nothing outside the coin tells whether it has changed.
+        """
+        _check_single(costs)
+        self._costs = costs
 
     def decide(self, round: int, signal: float) -> bool:
         """Whether to take part in a round. The bit is on file before this returns: report it, nothing else.
@@ -236,49 +258,73 @@ class DurableClient:
         if self._mechanism.needs_population:
             remedy = "take memoized, with the channel and the price that the server has learned"
             raise invalid("mechanism", "one that a client can use by itself", self._mechanism.kind, remedy)
-        if len(self._costs) != 1:
-            raise invalid("costs", "of one client", f"{len(self._costs)} clients", "give costs[i], a population of one")
+        _check_single(self._costs)
         if self._after_stop not in ("leave", "follow"):
             raise invalid("after_stop", "'leave' or 'follow'", repr(self._after_stop), "'leave' is the safe choice")
         if follow_at is not None and not 0.0 <= follow_at <= 1.0:
             raise invalid("follow_at", "from 0 to 1", follow_at, "use a public constant, such as capacity / clients")
         if not self._weight > 0:
             raise invalid("weight", "above 0", self._weight, "use 1 unless clients bring different amounts")
-        allowed = self._ledger.limit.epsilon_per_report
-        if not 0.0 <= self._epsilon <= allowed:
+        if self._promise.per == "lifetime":
+            return  # the ledger refuses a release that its owner does not allow
+        allowed, epsilon = self._ledger.limit.epsilon_per_report, self._promise.epsilon
+        if epsilon > allowed and not (math.isinf(epsilon) and self._ledger.accepts_uncertified):
             remedy = (
                 "use a certified mechanism within the limit, or change the ledger's limit with the person's consent"
             )
-            raise invalid("epsilon_per_report", f"at most the ledger's {allowed}", self._epsilon, remedy)
+            raise invalid("epsilon_per_report", f"at most the ledger's {allowed}", epsilon, remedy)
 
-    def _release(self) -> Costs | None:
-        """What the mechanism releases at joining: once for the datum, across all runs and servers.
+    def _released(self) -> Costs | None:
+        """What the mechanism has released about the cost: once, across all runs, servers, prices and folders.
 
-        The draw is kept with its reservation in one line, before it is used: it is made once, and every
-        later start releases the same again. Of the cost, a hash is kept, to notice that it has changed.
+        If the ledger has a release, that is what the client acts on. Only if a release is due is one made; it is in
+        the ledger, together with what it released, before anything follows from it.
         """
         if not self._mechanism.releases_once:
             return None
-        settings = json.dumps(self._mechanism.settings(), sort_keys=True, default=str)
-        name = f"{RELEASE}{hashlib.sha256(f'{settings} {self._weight}'.encode()).hexdigest()[:16]}"
-        slopes = np.asarray(self._costs.slope(np.array([0.5]))).tobytes() + self._costs.slope(np.array([1.0])).tobytes()
-        cost = hashlib.sha256(slopes).hexdigest()
-        draw = float(self._coins.uniform([self._client_id], 0, ENROLMENT)[0])
-        reservation = self._ledger.reserve(name, 0, self._epsilon, keep=json.dumps({"draw": draw, "cost": cost}))
-        kept = json.loads(reservation.keep)
-        if kept["cost"] != cost:
-            remedy = "another cost is another private datum: give it a ledger of its own"
-            raise invalid("costs", "the one that was released before", "another one", remedy)
-        return self._mechanism.enrol(self._costs, np.array([kept["draw"]]), self._weight)
+        settings = settings_of(self._mechanism)
+        with self._ledger.turn():
+            if self._ledger.may_release(settings):
+                self._ledger.check_release(self._promise.epsilon)
+                self._ledger.release(self._promise.epsilon, settings, self._draw_release(settings))
+            found = self._ledger.last_release or self._store.release
+        if found is None:
+            raise BudgetSpent(
+                "the cost was released before, and what was released is lost: nothing may be released again unless its "
+                "owner agrees to another release (limit releases, turnout join --releases)"
+            )
+        self._store.released(found)
+        released = found["released"]
+        parts = np.array([released["coefficients"]]) * (self._weight / released["weight"])
+        return PolynomialCosts(parts, tuple(released["powers"]))
+
+    def _draw_release(self, settings: dict[str, Any]) -> dict[str, Any]:
+        coins = self._coins or self._keyed("release", self._ledger.releases, json.dumps(settings), self._weight)
+        draw = coins.uniform([self._client_id], 0, ENROLMENT)
+        found = self._mechanism.enrol(self._costs, draw, self._weight)
+        if not isinstance(found, PolynomialCosts):
+            remedy = "return PolynomialCosts from enrol: what is released is written to the ledger"
+            raise invalid(f"what {self._mechanism.kind} releases", "PolynomialCosts", type(found).__name__, remedy)
+        return {
+            "coefficients": found.coefficients[0].tolist(),
+            "powers": list(found.powers),
+            "weight": float(self._weight),
+        }
+
+    def _keyed(self, *circumstances: str | float) -> Coins:
+        return KeyedCoins(self._ledger.key, (self._run, *circumstances))
 
     def _settle(self) -> None:
         """After a crash one round can have a reservation without a bit: it is lost. None can have the reverse."""
         self._ledger.account_for(self._run, self._store.tossed(), self._store.folded)
+        if self._store.release is not None:
+            self._ledger.account_for_release(self._store.release)
         pending = self._pending()
         if len(pending) > 1:
             raise StoreRolledBack(
                 f"the client's store ends at round {self._store.last} of {self._run!r}, its ledger has reservations "
-                f"for {len(pending)} later rounds: an older copy was restored. Restore the newest, or join a new run"
+                f"for {len(pending)} later rounds: an older copy was restored, or another folder of this device is in "
+                "the same run. Restore the newest, or join a new run"
             )
         self._lose(pending)
 
@@ -294,6 +340,11 @@ class DurableClient:
         last = self._store.last
         if last is not None and round <= last:
             raise RoundPassed(f"round must be above {last}, the last one of {self._run!r}, got {round}: it has passed")
+        if round <= self._ledger.passed(self._run):
+            raise RoundPassed(
+                f"round must be above {self._ledger.passed(self._run)}, up to which this client may have reported in "
+                f"{self._run!r} before its files were lost, got {round}: wait for a later one"
+            )
         self._store.tidy()
         self._lose([lost for lost in self._pending() if lost <= round])
         lost = self._store.find(round)
@@ -301,22 +352,33 @@ class DurableClient:
             return lost
         state = self._store.before(round)
         try:
-            # With a memory the report holds nothing that was not released at joining.
-            mine = self._memory is not None or self._ledger.reserve(self._run, round, self._epsilon).new
-            decision = self._toss(round, signal, state) if mine else _lost(round)
+            decision = self._toss(round, signal, state) if self._reserve(round) else _lost(round)
         except BudgetSpent as spent:
             decision = self._stop(round, signal, state, spent)
         self._store.add(decision)
         return decision
 
+    def _reserve(self, round: int) -> bool:
+        """Whether a coin may be tossed; with a memory the report holds nothing that was not released at joining."""
+        if self._memory is not None:
+            return True
+        kind = self._kind
+        box = None if kind.low is None or kind.high is None else (kind.low, kind.high)
+        return self._ledger.reserve(self._run, round, kind.epsilon, box=box).new
+
+    def _uniform(self, round: int, signal: float, state: ClientState) -> Array:
+        coins = self._coins or self._keyed(signal, float(state.participations[0]), float(np.max(state.rounds)))
+        return coins.uniform([self._client_id], round)
+
     def _toss(self, round: int, signal: float, state: ClientState) -> Decision:
         before = _Stepping(state.participations, state.rounds, self._memory)
-        uniform = self._coins.uniform([self._client_id], round)
+        uniform = self._uniform(round, signal, state)
         after, bits = client_step(
             self._costs, self._mechanism, before, signal, uniform, weights=self._weight, averaging=self._averaging
         )
         assert isinstance(after, _Stepping)
-        return Decision(round, "tossed", bool(bits[0]), after.moved, signal)
+        epsilon = 0.0 if self._memory is not None else self._kind.epsilon
+        return Decision(round, "tossed", bool(bits[0]), after.moved, signal, epsilon=epsilon)
 
     def _stop(self, round: int, signal: float, state: ClientState, spent: BudgetSpent) -> Decision:
         """After the stop: min(1, average * signal / signal then), all public, and it still answers the signal."""
@@ -332,8 +394,40 @@ class DurableClient:
         with np.errstate(all="ignore"):
             wish = stop.average * (1.0 if stop.signal is None else np.float64(signal) / stop.signal)
         probability = float(inside(0.0, wish, 1.0))
-        bit = bool(self._coins.uniform([self._client_id], round)[0] < probability)
+        bit = bool(self._uniform(round, signal, state)[0] < probability)
         return Decision(round, "followed", bit, float(bit) if self._averaging.by == "bit" else probability, signal)
+
+
+def settings_of(mechanism: Mechanism) -> dict[str, Any]:
+    """As they are read back from a ledger."""
+    return dict(json.loads(json.dumps(mechanism.settings(), default=float)))
+
+
+def at_most(ledger: Ledger, mechanism: Mechanism, epsilon: float, delta: float) -> Account:
+    """The total epsilon at delta of a ledger, once all that its limit still allows is spent with this mechanism.
+
+    Args:
+        ledger: with all that was given away before, in other runs too.
+        mechanism: what the reports to come are made with.
+        epsilon: its certificate's, per report or for a lifetime.
+        delta: the slack (see `Account`).
+    """
+    if not mechanism.releases_once:
+        return ledger.account(delta, {_kind_of(mechanism, epsilon): ledger.remaining})
+    return ledger.account(delta, releasing=[epsilon] if ledger.may_release(settings_of(mechanism)) else [])
+
+
+def _kind_of(mechanism: Mechanism, epsilon: float) -> Kind:
+    """What a report counts as: its fixed public box where it has one."""
+    if mechanism.needs_public_average or math.isinf(epsilon):
+        return Kind(epsilon)
+    low, high = mechanism.box(Public())
+    return Kind(epsilon, float(np.min(low)), float(np.max(high)))
+
+
+def _check_single(costs: Costs) -> None:
+    if len(costs) != 1:
+        raise invalid("costs", "of one client", f"{len(costs)} clients", "give costs[i], a population of one")
 
 
 def _lost(round: int) -> Decision:

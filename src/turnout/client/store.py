@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -13,6 +14,7 @@ import numpy as np
 from turnout.algorithm.client import Averaging, ClientState
 from turnout.errors import TurnoutError, invalid
 from turnout.privacy.journal import Disk, Journal
+from turnout.privacy.spending import plain
 
 KEPT = 256
 """Rounds whose bits stay on file, at least; an acknowledgement may come as late as that."""
@@ -56,11 +58,12 @@ class Decision:
 
     Attributes:
         round: which.
-        kind: "tossed" (private, reserved), "followed" (public, after the stop) or "lost".
+        kind: "tossed", "followed" (public, after the stop) or "lost".
         participates: the bit to report.
         moved: what it adds to the history if it is counted: the bit or the probability.
         signal: what it was decided on.
         counted: the server's acknowledgement; None as long as there is none, which moves as counted.
+        epsilon: what its report was reserved at; 0 where it holds nothing that was not public or released.
     """
 
     round: int
@@ -69,16 +72,15 @@ class Decision:
     moved: float = field(repr=False)  # a probability gives the cost away
     signal: float
     counted: bool | None = None
+    epsilon: float = 0.0
 
-    @property
-    def adds(self) -> float:
-        """What the round adds to the history: nothing if the server did not count it."""
-        return 0.0 if self.counted is False else self.moved
+    def adds(self, averaging: Averaging) -> float:
+        """What the round adds to the history: nothing if the server did not count it, and that is taken back."""
+        return 0.0 if self.counted is False and averaging.takes_back else self.moved
 
     def body(self) -> dict[str, Any]:
         """As a line of the journal."""
-        signal = self.signal if math.isfinite(self.signal) else str(self.signal)  # float() reads both back
-        return {"entry": "decided"} | vars(self) | {"signal": signal}
+        return {"entry": "decided"} | vars(self) | {"signal": plain(self.signal), "epsilon": plain(self.epsilon)}
 
 
 @dataclass(frozen=True)
@@ -128,7 +130,8 @@ class RoundStore:
     Attributes:
         last: the last round on file, or the one before `joined`; None before any.
         stop: what was frozen when the budget was spent, or None.
-        folded: how many tosses were for rounds that are not on file any more.
+        folded: the epsilons per report of tosses for rounds that are not on file any more, and how many of each.
+        release: what the client acts on, where its mechanism releases once; None before that.
     """
 
     def __init__(
@@ -145,7 +148,8 @@ class RoundStore:
         self._base_last = self.last = None if joined is None else joined - 1
         self._decisions: dict[int, Decision] = {}
         self.stop: Stop | None = None
-        self.folded = 0
+        self.folded: Counter[float] = Counter()
+        self.release: dict[str, Any] | None = None
         self._journal = Journal(path, "client's store", disk)
         try:
             self._journal.mend()
@@ -182,14 +186,14 @@ class RoundStore:
         """How many of the rounds on file are lost."""
         return sum(decision.kind == "lost" for decision in self._decisions.values())
 
-    def tossed(self) -> list[int]:
-        """The rounds on file that a coin was tossed for."""
-        return [decision.round for decision in self._decisions.values() if decision.kind == "tossed"]
+    def tossed(self) -> dict[int, float]:
+        """The rounds on file whose reports were reserved, with their epsilon."""
+        return {decision.round: decision.epsilon for decision in self._decisions.values() if decision.epsilon > 0.0}
 
     def add(self, decision: Decision) -> None:
         """Put a decision on file; on return it is durable, and may be reported."""
         self._append(decision.body())
-        self._state = self.before(decision.round).after(np.array([decision.adds]), self._averaging)
+        self._state = self.before(decision.round).after(np.array([decision.adds(self._averaging)]), self._averaging)
         self._take(decision)
         self.last = decision.round
 
@@ -198,8 +202,14 @@ class RoundStore:
         self._append({"entry": "stopped"} | vars(stop))
         self.stop = stop
 
+    def released(self, release: Mapping[str, Any]) -> None:
+        """Note what the client acts on."""
+        if release != self.release:
+            self._append({"entry": "released", "release": dict(release)})
+            self.release = dict(release)
+
     def acknowledge(self, round: int, counted: bool) -> None:
-        """Whether the server counted a round; if not, the history moves as if it had not participated.
+        """Whether the server counted a round; if not, the history moves as if it had not participated (by the bit).
 
         Raises:
             RoundPassed: the round is not on file (any more).
@@ -221,7 +231,7 @@ class RoundStore:
         if known.counted is None:
             self._append({"entry": "acknowledged", "round": round, "counted": counted})
             self._decisions[round] = replace(known, counted=counted)
-            if not counted and known.moved:
+            if not counted and known.moved and self._averaging.takes_back:
                 self._fold()
 
     def tidy(self) -> None:
@@ -231,8 +241,9 @@ class RoundStore:
         recent = dict(list(self._decisions.items())[-KEPT:])
         older = [decision for round, decision in self._decisions.items() if round not in recent]
         base, base_last = self._folded(self._base, self._base_last, older)
-        folded = self.folded + sum(decision.kind == "tossed" for decision in older)
-        tail = [] if self.stop is None else [{"entry": "stopped"} | vars(self.stop)]
+        folded = self.folded + Counter(decision.epsilon for decision in older if decision.epsilon > 0.0)
+        tail: list[dict[str, Any]] = [] if self.stop is None else [{"entry": "stopped"} | vars(self.stop)]
+        tail += [] if self.release is None else [{"entry": "released", "release": self.release}]
         bodies = [self._header(base, base_last, folded), *(decision.body() for decision in recent.values()), *tail]
         self._journal.rewrite(bodies)
         self._base, self._base_last, self._decisions, self._lines = base, base_last, recent, len(bodies)
@@ -242,9 +253,10 @@ class RoundStore:
         self._journal.append(body)
         self._lines += 1
 
-    def _header(self, base: ClientState, last: int | None, folded: int = 0) -> dict[str, Any]:
+    def _header(self, base: ClientState, last: int | None, folded: Mapping[float, int] | None = None) -> dict[str, Any]:
         history = {"participations": float(base.participations[0]), "rounds": float(np.max(base.rounds))}
-        return {"entry": "client"} | self._settings | {"history": history, "last": last, "folded": folded}
+        older = [[plain(epsilon), number] for epsilon, number in (folded or {}).items()]
+        return {"entry": "client"} | self._settings | {"history": history, "last": last, "folded": older}
 
     def _take(self, decision: Decision) -> None:
         self._decisions[decision.round] = decision
@@ -259,11 +271,15 @@ class RoundStore:
                 raise invalid(name, f"{header.get(name)!r}, as {self._journal.path} began", repr(value), remedy)
         history = header["history"]
         self._base = ClientState(np.array([history["participations"]]), history["rounds"], self._base.memory)
-        self._base_last, self.folded = header["last"], header.get("folded", 0)
+        self._base_last = header["last"]
+        folded = header.get("folded", 0)  # of an older turnout: a mere number, of which nothing more is known
+        older = [[math.inf, folded]] if isinstance(folded, int) else folded
+        self.folded = Counter({float(epsilon): number for epsilon, number in older if number})
         for entry in entries:
             if entry["entry"] == "decided":
-                values = {name: entry[name] for name in Decision.__dataclass_fields__}
-                self._take(Decision(**values | {"signal": float(entry["signal"])}))
+                self._take(_decision(entry))
+            elif entry["entry"] == "released":
+                self.release = entry["release"]
             elif entry["entry"] == "acknowledged":
                 self._decisions[entry["round"]] = replace(self._decisions[entry["round"]], counted=entry["counted"])
             else:
@@ -277,6 +293,13 @@ class RoundStore:
     ) -> tuple[ClientState, int | None]:
         for decision in decisions:
             gap = 0 if last is None else decision.round - last - 1
-            state = missed(state, gap, self._averaging).after(np.array([decision.adds]), self._averaging)
-            last = decision.round
+            moved = np.array([decision.adds(self._averaging)])
+            state, last = missed(state, gap, self._averaging).after(moved, self._averaging), decision.round
         return state, last
+
+
+def _decision(entry: Mapping[str, Any]) -> Decision:
+    """From its line; one of an older turnout does not say its epsilon."""
+    values = {name: entry[name] for name in Decision.__dataclass_fields__ if name in entry}
+    unknown = math.inf if entry["kind"] == "tossed" else 0.0
+    return Decision(**values | {"signal": float(entry["signal"]), "epsilon": float(entry.get("epsilon", unknown))})

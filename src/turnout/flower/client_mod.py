@@ -33,12 +33,13 @@ from turnout.flower.protocol import (
     no_answer,
 )
 from turnout.privacy.certificate import Certificate, certificate
-from turnout.privacy.ledger import Limit
+from turnout.privacy.ledger import BudgetSpent, Limit
 
 log = getLogger("flwr").log
 
-STATE, WITNESS = "turnout-state", "turnout-witness"
+STATE, WITNESS, LEDGER = "turnout-state", "turnout-witness", "turnout-ledger"
 REPORTS, EPSILON_PER_REPORT = "turnout-limit-reports", "turnout-limit-epsilon-per-report"
+RELEASES, EPSILON_PER_RELEASE = "turnout-limit-releases", "turnout-limit-epsilon-per-release"
 ALLOW_UNCERTIFIED, CONSENT = "turnout-allow-uncertified", "turnout-consent"
 
 USUAL_LIMIT = Limit(reports=1000, epsilon_per_report=1.0)
@@ -69,13 +70,14 @@ def self_selection_mod(
 
     The history and the ledger are kept in the folder that node-config names as `turnout-state`. The owner's
     node-config goes before what the app says here: `turnout-limit-reports`, `turnout-limit-epsilon-per-report`,
-    `turnout-allow-uncertified`, `turnout-consent` (to a higher limit than before), `turnout-witness`.
+    `turnout-limit-releases`, `turnout-limit-epsilon-per-release`, `turnout-allow-uncertified`, `turnout-consent` (to a
+    higher limit than before), `turnout-witness`, `turnout-ledger` (a ledger that clients of one device share).
 
     Args:
         cost: a number a for the cost a x^2, a cost, or a function of the `Device`, which may measure it anew in
             each round; None: as node-config says (`turnout-cost`, `-file` or `-function`).
-        limit: how many reports about the cost, over all runs and servers, and the largest epsilon per report (of
-            a mechanism that releases once: for its lifetime).
+        limit: how many reports about the cost, over all runs and servers, and the largest epsilon per report; how many
+            releases, and the largest epsilon of one (of a mechanism that releases once, for a lifetime).
         mechanism: insist on this one; None: the server's, if its certificate keeps the limit.
         eligible: whether it can train now at all (on a charger, say). The server sees the answer, so let it
             depend on public things alone.
@@ -176,22 +178,25 @@ class _SelfSelectionMod:
     def _decide(self, question: Question, context: Context) -> bool:
         settings: Mapping[str, Any] = context.node_config
         allow = self._allow_uncertified or settings.get(ALLOW_UNCERTIFIED) is True
-        limit = owner_limit(settings, self._limit, allow)
+        limit = owner_limit(settings, self._limit)
         mechanism, promise = self._agree(question, limit, allow)
         if self._durable:
             files, run = state_directory(settings), _run_name(context)
             device = Device(context, files.last_training_seconds(run))
             self._check_eligible(device)
-            return files.decide(
-                question,
-                run,
-                cost_of(self._cost, device),
-                mechanism,
-                limit=limit,
-                consent=allow or settings.get(CONSENT) is True,
-                epsilon_per_report=promise.epsilon,
-                after_stop=self._after_stop,
-            )
+            try:
+                return files.decide(
+                    question,
+                    run,
+                    cost_of(self._cost, device),
+                    mechanism,
+                    limit=limit,
+                    consent=settings.get(CONSENT) is True,
+                    accept_uncertified=allow,
+                    after_stop=self._after_stop,
+                )
+            except BudgetSpent:  # its text names files of this client
+                raise Refused(_too_much(mechanism, promise, limit)) from None
         study = self._study(context)
         device = Device(context, study.last_training_seconds())
         self._check_eligible(device)
@@ -210,14 +215,10 @@ class _SelfSelectionMod:
                 f"{mechanism!r} has no certificate, and its owner has not agreed to that: use a certified mechanism, "
                 f"or set {ALLOW_UNCERTIFIED}=true in node-config (allow_uncertified=True in a study)"
             )
-        if promise.epsilon > limit.epsilon_per_report:
-            once = ", which is all that it ever gives away, since it releases once" if mechanism.releases_once else ""
-            raise Refused(
-                f"{mechanism!r} has epsilon {promise.epsilon:g} per {promise.per} against the server{once}, above what "
-                f"this client allows: use a smaller one, or its owner allows it with "
-                f"{EPSILON_PER_REPORT}={float(promise.epsilon)!r} in node-config (in a study, "
-                f"limit=Limit({limit.reports}, {float(promise.epsilon)!r}))"
-            )
+        # What a durable client may release is its ledger's to say: what was released before costs nothing more.
+        allowed = limit.for_release if mechanism.releases_once else limit.epsilon_per_report
+        if allowed < promise.epsilon < math.inf and not (self._durable and mechanism.releases_once):
+            raise Refused(_too_much(mechanism, promise, limit))
         return mechanism, promise
 
     def _check_eligible(self, device: Device) -> None:
@@ -257,15 +258,36 @@ class _Ineligible(Exception):
     """It cannot train now."""
 
 
-def owner_limit(settings: Mapping[str, Any], usual: Limit, allow_uncertified: bool) -> Limit:
+def _too_much(mechanism: Mechanism, promise: Certificate, limit: Limit) -> str:
+    """Why a client does not take part, fit for everyone's eyes."""
+    has = f"{mechanism!r} has epsilon {promise.epsilon:g} per {promise.per} against the server"
+    if not mechanism.releases_once:
+        said, study = f"{EPSILON_PER_REPORT}={float(promise.epsilon)!r}", f"{limit.reports}, {float(promise.epsilon)!r}"
+        remedy = f"its owner allows it with {said} in node-config (in a study, limit=Limit({study}))"
+        return f"{has}, above what this client allows: use a smaller one, or {remedy}"
+    said = f"{EPSILON_PER_RELEASE}={float(promise.epsilon)!r}"
+    study = f"{limit.reports}, {limit.epsilon_per_report!r}, epsilon_per_release={float(promise.epsilon)!r}"
+    return (
+        f"{has}, which is all that it ever gives away, since it releases once; that is more than this client allows, or "
+        f"its cost was released before and that is lost: use a smaller one, or its owner allows it with {said} (or a "
+        f"further release with {RELEASES}) in node-config (in a study, limit=Limit({study}))"
+    )
+
+
+def owner_limit(settings: Mapping[str, Any], usual: Limit) -> Limit:
     """The owner's limit from node-config, or else the app's.
 
     Example:
-        >>> owner_limit({"turnout-limit-reports": 20}, Limit(1000, 1.0), allow_uncertified=False)
-        Limit(reports=20, epsilon_per_report=1.0)
+        >>> owner_limit({"turnout-limit-reports": 20}, Limit(1000, 1.0))
+        Limit(reports=20, epsilon_per_report=1.0, releases=1, epsilon_per_release=1.0)
     """
-    epsilon = math.inf if allow_uncertified else settings.get(EPSILON_PER_REPORT, usual.epsilon_per_report)
-    return Limit(settings.get(REPORTS, usual.reports), epsilon)
+    once = None if EPSILON_PER_REPORT in settings else usual.for_release  # else as per report
+    return Limit(
+        settings.get(REPORTS, usual.reports),
+        settings.get(EPSILON_PER_REPORT, usual.epsilon_per_report),
+        settings.get(RELEASES, usual.releases),
+        settings.get(EPSILON_PER_RELEASE, once),
+    )
 
 
 def state_directory(settings: Mapping[str, Any]) -> StateDirectory:
@@ -281,7 +303,7 @@ def state_directory(settings: Mapping[str, Any]) -> StateDirectory:
             "restart may forget the history, use self_selection_mod(durable=False))"
         )
     try:
-        return StateDirectory(folder, settings.get(WITNESS))
+        return StateDirectory(folder, settings.get(WITNESS), settings.get(LEDGER))
     except FileNotFoundError:
         raise Refused(f"its state directory ({STATE}) is not there: create the folder first") from None
 

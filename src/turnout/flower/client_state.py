@@ -19,7 +19,7 @@ from turnout.client.store import Conflict, RoundLost, RoundPassed, missed
 from turnout.flower.protocol import RECORD, Question
 from turnout.privacy.journal import Disk, InUse
 from turnout.privacy.ledger import Ledger, Limit
-from turnout.problem.costs import Costs
+from turnout.problem.costs import Costs, PolynomialCosts
 
 PATIENCE = 10.0
 """Seconds to wait for another process of this client that is just deciding."""
@@ -28,18 +28,20 @@ Result = TypeVar("Result")
 
 
 class StateDirectory:
-    """A client's files: one ledger for the datum, for ever, and one history for each run.
+    """A client's files: one ledger for the private cost, for ever, and one history for each run.
 
     Args:
         folder: exists already; for this client alone.
-        witness: the ledger's second small file, best on other storage; beside it by default.
+        witness: the ledger's second small file, best on other storage.
+        ledger: the ledger, if it is not in the folder: clients of one device that share a cost share it.
 
     Raises:
         FileNotFoundError: there is no such folder.
     """
 
-    def __init__(self, folder: str | Path, witness: str | Path | None = None) -> None:
+    def __init__(self, folder: str | Path, witness: str | Path | None = None, ledger: str | Path | None = None) -> None:
         self._folder, self._witness = Path(folder), witness
+        self._ledger = Path(ledger or self._folder / "ledger.jsonl")
         if not self._folder.is_dir():
             raise FileNotFoundError(f"{folder}: no such state directory: create it first")
 
@@ -52,16 +54,26 @@ class StateDirectory:
         *,
         limit: Limit,
         consent: bool,
-        epsilon_per_report: float,
+        accept_uncertified: bool,
         after_stop: str,
     ) -> bool:
-        """The bit for the round, on file before this returns; the same whenever it is asked for again."""
+        """The bit for the round, on file before this returns; the same whenever it is asked for again.
+
+        Raises:
+            BudgetSpent: the mechanism would release what the owner does not allow.
+            Stopped: the budget is spent and the client leaves.
+        """
         folder = self._run_folder(run)
 
         def once() -> bool:
             with (
                 Ledger.open(
-                    self._folder / "ledger.jsonl", datum=DATUM, limit=limit, consent=consent, witness=self._witness
+                    self._ledger,
+                    datum=DATUM,
+                    limit=limit,
+                    consent=consent,
+                    accept_uncertified=accept_uncertified,
+                    witness=self._witness,
                 ) as ledger,
                 DurableClient(
                     folder,
@@ -70,7 +82,6 @@ class StateDirectory:
                     ledger=ledger,
                     run=run,
                     prior=Prior(question.prior_average, question.prior_rounds),
-                    epsilon_per_report=epsilon_per_report,
                     after_stop=after_stop,
                 ) as client,
             ):
@@ -124,7 +135,7 @@ class StudyState:
             raise RoundPassed(f"round {round} has passed")
         if kept.get("last") == round:
             return bool(kept["bit"])
-        spends = not mechanism.releases_once or "draw" not in kept  # a release is counted once, as in a ledger
+        spends = not mechanism.releases_once or "released" not in kept  # a release is counted once, as in a ledger
         if spends and kept.get("spent", 0) >= limit.reports:
             raise Stopped(f"all {limit.reports} reports are spent")
         if kept.get("last") in question.not_counted:
@@ -168,11 +179,15 @@ class StudyState:
         return missed(state, question.round - kept["last"] - 1, Averaging())
 
     def _released(self, kept: dict[str, Any], costs: Costs, mechanism: Mechanism) -> Costs | None:
+        """Once, whatever the price and the cost later: from then on it acts on what was released."""
         if not mechanism.releases_once:
             return None
-        if "draw" not in kept:
-            kept["draw"] = float(self._coins.uniform([self._client], 0, ENROLMENT)[0])
-        return mechanism.enrol(costs, np.array([kept["draw"]]))
+        if "released" not in kept:
+            found = mechanism.enrol(costs, self._coins.uniform([self._client], 0, ENROLMENT))
+            assert isinstance(found, PolynomialCosts)  # as those of this package are
+            kept["released"] = [found.coefficients.tolist(), list(found.powers)]
+        coefficients, powers = kept["released"]
+        return PolynomialCosts(coefficients, tuple(powers))
 
 
 def acknowledge(client: DurableClient, question: Question) -> None:

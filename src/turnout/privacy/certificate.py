@@ -85,6 +85,8 @@ def _bound(mechanism: Mechanism) -> tuple[float, str, str]:
     """(epsilon, per report or for a lifetime, why)."""
     if isinstance(mechanism, OneRelease):
         return mechanism.epsilon, "lifetime", "one release at joining; reports hold nothing else"
+    if mechanism.releases_once:
+        return math.inf, "lifetime", "what it releases at joining has no bound: make it a OneRelease with an epsilon"
     if isinstance(mechanism, Classical):
         return math.inf, "report", "the probability is the intent itself"
     if isinstance(mechanism, PaperCoin):

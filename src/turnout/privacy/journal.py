@@ -14,11 +14,16 @@ import hashlib
 import io
 import json
 import os
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from turnout.errors import FileProblem, TurnoutError
+
+PATIENCE = 10.0
+"""Seconds to wait for another process that shares the file: a turn takes some milliseconds."""
 
 _SEAL = len(', "hash": "') + 64 + len('"}')
 
@@ -103,10 +108,13 @@ def unseal(line: bytes, before: Head) -> dict[str, Any] | None:
 class Journal:
     """An open journal, locked for this object alone; mode 0600; made empty if it is not there.
 
+    Where several processes share a file, `let_go` gives the lock back, and each takes it for a moment with `turn`.
+
     Args:
         path: the file; its folder must exist.
         what: what it is, for messages: "ledger".
         disk: the durable steps.
+        patience: seconds to wait for another process that has it.
 
     Attributes:
         entries: the whole entries found on opening.
@@ -127,11 +135,13 @@ class Journal:
         ['hello']
     """
 
-    def __init__(self, path: Path, what: str, disk: Disk | None = None) -> None:
+    def __init__(self, path: Path, what: str, disk: Disk | None = None, patience: float = 0.0) -> None:
         self.path, self.what, self._disk = path, what, disk or Disk()
         self._broken = ""
         self._process = os.getpid()
-        self._descriptor = self._open()
+        self._holds, self._size = True, 0
+        self.head, self.entries, self.torn = Head(), list[dict[str, Any]](), False
+        self._descriptor = self._open(time.monotonic() + patience)
         try:
             self._read()
         except BaseException:
@@ -144,7 +154,64 @@ class Journal:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _open(self) -> int:
+    def let_go(self) -> None:
+        """Give the lock back: from now on the file is shared, and written in a `turn` only."""
+        fcntl.flock(self._descriptor, fcntl.LOCK_UN)
+        self._holds = False
+
+    @contextmanager
+    def turn(self, patience: float = PATIENCE) -> Iterator[list[dict[str, Any]]]:
+        """Hold a shared file for a moment; gives the entries that others have added since.
+
+        Raises:
+            InUse: somebody else has held it for longer than `patience` seconds.
+            FileProblem: it was changed in another way than by added lines.
+        """
+        self._check_open()
+        if self._holds:  # a turn within a turn, or a file that is not shared
+            yield []
+            return
+        self._wait_for_lock(self._descriptor, time.monotonic() + patience)
+        self._holds = True
+        try:
+            yield self._catch_up()
+        finally:
+            if self._descriptor >= 0:
+                self.let_go()
+
+    def _catch_up(self) -> list[dict[str, Any]]:
+        """Read what others have added; a line that one of them has left torn is dropped, its `append` never returned."""
+        try:
+            here, there = os.fstat(self._descriptor), os.stat(self.path)
+            if not os.path.samestat(here, there) or here.st_size < self._size:
+                raise self._replaced()
+            if here.st_size == self._size:
+                return []
+            self._disk.sync(self._descriptor)
+            data = os.pread(self._descriptor, here.st_size - self._size, self._size)
+        except OSError as error:
+            raise self._problem("read", error) from error
+        before = self._size
+        news = self._whole_lines(data)
+        rest = data[self._size - before :]
+        if b"\n" in rest[:-1]:
+            raise self._replaced()
+        self.torn = bool(rest)
+        self.mend()
+        return news
+
+    def _whole_lines(self, data: bytes) -> list[dict[str, Any]]:
+        """The entries at the beginning of the data that follow the head, which moves on."""
+        found = []
+        for line in io.BytesIO(data):
+            entry = unseal(line[:-1], self.head) if line.endswith(b"\n") else None
+            if entry is None:
+                break
+            found.append(entry)
+            self.head, self._size = Head(entry["number"], entry["hash"]), self._size + len(line)
+        return found
+
+    def _open(self, end: float) -> int:
         if not self.path.parent.is_dir():
             raise FileProblem(f"{self.path}: no folder {self.path.parent} for the {self.what}: create it first")
         if self.path.exists() and not self.path.is_file():  # a device could be read for ever
@@ -155,19 +222,30 @@ class Journal:
             except OSError as error:
                 raise self._problem("opened for writing", error) from error
             try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                self._wait_for_lock(descriptor, end)
                 if os.path.samestat(os.fstat(descriptor), os.stat(self.path)):
                     os.fchmod(descriptor, 0o600)
                     return descriptor
                 os.close(descriptor)  # it was rewritten in between: take the new one
             except OSError as error:
                 os.close(descriptor)
-                if not isinstance(error, BlockingIOError):
-                    raise self._problem("locked", error) from error
-                raise InUse(
-                    f"{self.path}: this {self.what} is in use elsewhere (one process at a time may have it open): "
-                    "stop the other one, or let both share one process"
-                ) from None
+                raise self._problem("locked", error) from error
+            except InUse:
+                os.close(descriptor)
+                raise
+
+    def _wait_for_lock(self, descriptor: int, end: float) -> None:
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return
+            except BlockingIOError:
+                if time.monotonic() >= end:
+                    raise InUse(
+                        f"{self.path}: this {self.what} is in use elsewhere (one process at a time may have it open): "
+                        "stop the other one, or let both share one process"
+                    ) from None
+                time.sleep(0.002)
 
     def _read(self) -> None:
         try:
@@ -177,14 +255,7 @@ class Journal:
                 self._disk.sync(self._descriptor)  # what was read may not be on the disk yet
         except OSError as error:
             raise self._problem("read", error) from error
-        self.entries: list[dict[str, Any]] = []
-        self.head, self._size = Head(), 0
-        for line in io.BytesIO(data):
-            entry = unseal(line[:-1], self.head) if line.endswith(b"\n") else None
-            if entry is None:
-                break
-            self.entries.append(entry)
-            self.head, self._size = Head(entry["number"], entry["hash"]), self._size + len(line)
+        self.entries = self._whole_lines(data)
         rest = data[self._size :]
         self.torn = bool(rest)
         if b"\n" in rest[:-1]:
@@ -251,19 +322,26 @@ class Journal:
             os.close(self._descriptor)
             self._descriptor = -1
 
-    def _check_ours(self) -> None:
+    def _check_open(self) -> None:
         if self._descriptor < 0:
             raise FileProblem(f"{self.path}: this {self.what} is closed: open it again")
         if os.getpid() != self._process:
             raise InUse(f"{self.path}: this {self.what} belongs to the process that opened it: open it after the fork")
         if self._broken:
             raise FileProblem(f"{self.path}: this {self.what} could not be put right ({self._broken}): open it again")
+
+    def _check_ours(self) -> None:
+        self._check_open()
+        assert self._holds  # a shared file is written in a turn only
         try:
             here, there = os.fstat(self._descriptor), os.stat(self.path)
         except OSError as error:
             raise self._problem("found", error) from error
         if not os.path.samestat(here, there) or here.st_size != self._size:  # a torn line is longer
-            raise FileProblem(f"{self.path}: this {self.what} was changed or replaced while in use: open it again")
+            raise self._replaced()
+
+    def _replaced(self) -> FileProblem:
+        return FileProblem(f"{self.path}: this {self.what} was changed or replaced while in use: open it again")
 
     def _undo(self) -> None:
         try:

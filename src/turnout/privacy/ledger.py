@@ -1,12 +1,13 @@
-"""A client's own account of what it has given away: one ledger for one private datum, for ever.
+"""A client's own account of what it has given away: one ledger for one private cost, for ever.
 
-Across runs and servers, every report about the datum is reserved here before its coin is tossed.
-The limit is the client's; a server has no say in it.
+Across runs, servers and folders, every report about the cost is reserved here before its coin is tossed, and a release
+that covers all later reports is made once. A cost that is measured anew or that changes is no new one. The limit is
+the client's; a server has no say in it. Several processes may share a ledger: each holds it for a moment at a time.
 
 Why a crash never under-counts. `reserve` takes three durable steps, each complete before the next:
 (1) the line is appended to the ledger and synced, (2) the witness is moved to that line and synced,
 (3) `reserve` returns, and only now may a coin be tossed. So whenever a coin was tossed, the line and
-the witness are on the disk.
+the witness are on the disk. `release` does the same, with what was released in the line.
 
 - Crash before or in (1): no coin. The ledger ends as before, or with a torn line. The witness does
   not know the torn line, which proves that no coin followed it: it is dropped. Were it known,
@@ -15,28 +16,35 @@ the witness are on the disk.
 - Crash in (2): the witness is replaced as a whole; it is the old one (as above) or the new one.
 - Crash after (2): the line counts, whether or not a coin was tossed.
 
-A restored older ledger ends before its witness, or does not contain the witness's hash: refused.
-The witness is worth most on other storage, which a backup of the ledger does not bring back too. Where
-both files are restored or deleted at once, a client that still has its rounds on file notices (`account_for`).
+A restored older ledger ends before its witness, or does not contain the witness's hash: refused. So the witness is
+kept outside the ledger's folder, where a restored copy of the folder does not bring it back too. Where
+both files are restored or deleted at once, a client that still has its rounds on file notices (`account_for`). Where all
+three are restored, nothing can notice: then the coins, made from the ledger's key, repeat the same bit for the same
+signal (`KeyedCoins`), and only a signal that differs from the one before gets another report out of the client.
 """
 
 from __future__ import annotations
 
 import math
+import os
+import secrets
 import threading
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NoReturn
 
 from turnout.errors import FileProblem, TurnoutError, invalid
-from turnout.privacy.journal import Disk, Head, Journal
-from turnout.privacy.witness import Witness
+from turnout.privacy.accounting import Account
+from turnout.privacy.journal import PATIENCE, Disk, Head, Journal
+from turnout.privacy.spending import UNKNOWN, Kind, Spending, plain
+from turnout.privacy.witness import Note, Witness, usual_place
 
-RELEASE = "release:"
-"""So begins the name that a release is reserved under: made once, it covers every report that repeats it."""
+DELTA = 1e-6
+"""Of the total that a ledger shows of itself."""
 
 _REMEDY = (
     "Restore the newest copy. If there is none, spend_missing=True (turnout join --count-missing-as-spent) goes on and "
@@ -45,7 +53,7 @@ _REMEDY = (
 
 
 class BudgetSpent(TurnoutError):
-    """The client's limit allows no such report: do not toss. After the stop, leave or act on public data.
+    """The client's limit allows no such report or release: do not toss. After the stop, leave or act on public data.
 
     Example:
         >>> issubclass(BudgetSpent, TurnoutError)
@@ -64,29 +72,56 @@ class LedgerRolledBack(TurnoutError):
 
 @dataclass(frozen=True)
 class Limit:
-    """What the client allows for one private datum: so many reports, none worse than this.
+    """What the client allows for one private cost, over all runs and servers.
 
     Args:
-        reports: at most so many, over all runs and servers.
-        epsilon_per_report: the largest certified epsilon per report, against a server that sees
-            each report; `math.inf` allows mechanisms without a certificate.
+        reports: at most so many, none worse than this:
+        epsilon_per_report: the largest certified epsilon per report, against an observer of every report. A mechanism
+            without a certificate needs its owner's consent each time, which is no limit.
+        releases: at most so many releases (of mechanisms that release once, and then act on that alone).
+        epsilon_per_release: the largest epsilon of one release, for the lifetime of the cost; as per report, unless
+            given.
 
     Example:
         >>> Limit(reports=1000, epsilon_per_report=0.5)
-        Limit(reports=1000, epsilon_per_report=0.5)
+        Limit(reports=1000, epsilon_per_report=0.5, releases=1, epsilon_per_release=0.5)
     """
 
     reports: int
     epsilon_per_report: float
+    releases: int = 1
+    epsilon_per_release: float | None = None
 
     def __post_init__(self) -> None:
-        if isinstance(self.reports, bool) or not isinstance(self.reports, int) or self.reports < 0:
-            raise invalid("limit reports", "a whole number from 0", repr(self.reports), "try 1000")
-        object.__setattr__(self, "epsilon_per_report", _epsilon("limit epsilon_per_report", self.epsilon_per_report))
+        for name in ("reports", "releases"):
+            number = getattr(self, name)
+            if isinstance(number, bool) or not isinstance(number, int) or number < 0:
+                raise invalid(f"limit {name}", "a whole number from 0", repr(number), "try 1000 reports, 1 release")
+        given = {"epsilon_per_report": self.epsilon_per_report}
+        given["epsilon_per_release"] = (
+            self.epsilon_per_report if self.epsilon_per_release is None else self.epsilon_per_release
+        )
+        for name, value in given.items():
+            epsilon = _epsilon(f"limit {name}", value)
+            if math.isinf(epsilon):
+                remedy = "a mechanism without a certificate is accepted each time, with accept_uncertified=True"
+                raise invalid(f"limit {name}", "finite", epsilon, remedy)
+            object.__setattr__(self, name, epsilon)
+
+    @property
+    def for_release(self) -> float:
+        """The largest epsilon of one release."""
+        assert self.epsilon_per_release is not None  # set above
+        return self.epsilon_per_release
 
     def exceeds(self, other: Limit) -> bool:
         """Whether it allows anything that the other one does not."""
-        return self.reports > other.reports or self.epsilon_per_report > other.epsilon_per_report
+        return (
+            self.reports > other.reports
+            or self.epsilon_per_report > other.epsilon_per_report
+            or self.releases > other.releases
+            or self.for_release > other.for_release
+        )
 
 
 @dataclass(frozen=True)
@@ -96,46 +131,60 @@ class Reservation:
     Attributes:
         run, round: what it was reserved for.
         epsilon_per_report: the certificate it was reserved under.
-        keep: the text stored with it.
         new: whether this call made it; if not, a coin may have been tossed already.
     """
 
     run: str
     round: int
     epsilon_per_report: float
-    keep: str = ""
     new: bool = True
 
 
 class Ledger:
-    """An open ledger, for one process at a time. Make it with `Ledger.open`, close it or use `with`.
+    """An open ledger. Make it with `Ledger.open`, close it or use `with`.
 
     Attributes:
-        datum: the client's own name for the private datum.
+        datum: the client's own name for the private cost.
         limit: what is allowed.
-        spent: reports reserved so far.
+        key: the secret that this client's coins are made from; never shown.
+        accepts_uncertified: whether the person has agreed, this time, to reports without a certificate.
 
     Example:
         >>> import tempfile
         >>> with tempfile.TemporaryDirectory() as folder:
-        ...     with Ledger.open(f"{folder}/cost.jsonl", datum="my cost", limit=Limit(2, 0.5)) as ledger:
+        ...     opened = Ledger.open(f"{folder}/cost.jsonl", datum="my cost", limit=Limit(2, 0.5), witness=f"{folder}/w")
+        ...     with opened as ledger:
         ...         _ = ledger.reserve("run-1", 0, epsilon_per_report=0.5)
         ...         again = ledger.reserve("run-1", 0, epsilon_per_report=0.5)
         ...         again.new, ledger.spent, ledger.remaining
         (False, 1, 1)
     """
 
-    def __init__(self, journal: Journal, witness: Witness, spends_missing: bool) -> None:
-        self.datum, self.spent = "", 0
+    def __init__(self, journal: Journal, witness: Witness, spends_missing: bool, accepts_uncertified: bool) -> None:
+        self.datum, self.key = "", b""
         self.limit: Limit  # what the file says: `open` reads or begins it
+        self.accepts_uncertified = accepts_uncertified
         self._journal, self._witness, self._spends_missing = journal, witness, spends_missing
         self._reservations: dict[str, dict[int, Reservation]] = {}
         self._missing: Counter[str] = Counter()  # counted as spent without a reservation; "" if the run is not known
+        self._passed: dict[str, int] = {}  # the last round of each run that may have been tossed for, and is forgotten
+        self._newest: dict[str, int] = {}  # the last round of each run that was reserved, or that has passed
+        self._spending, self._place = Spending(), ""
+        self._last_release: dict[str, Any] | None = None  # None also if what was released is lost
+        self._consents = False  # whether another release was agreed to since the last
         self._mutex = threading.RLock()
 
     def __repr__(self) -> str:
-        most = f"at most epsilon {self.limit.epsilon_per_report:g} per report"
-        return f"Ledger({self.spent} of {self.limit.reports} reports spent, {most})"
+        return f"Ledger({self.account(DELTA)!r}; {self.allows})"
+
+    @property
+    def allows(self) -> str:
+        """What is still allowed, in words."""
+        limit = self.limit
+        more = f"{self.remaining:,} more report{'' if self.remaining == 1 else 's'} of at most epsilon "
+        left = max(0, limit.releases - self.releases)
+        once = f", {left} release{'' if left == 1 else 's'} of at most epsilon {limit.for_release:g}" if left else ""
+        return f"{more}{limit.epsilon_per_report:g} each{once}"
 
     @classmethod
     def open(
@@ -144,38 +193,48 @@ class Ledger:
         *,
         datum: str,
         limit: Limit | None = None,
+        usual: Limit | None = None,
         consent: bool = False,
+        accept_uncertified: bool = False,
         witness: str | Path | None = None,
         spend_missing: bool = False,
         disk: Disk | None = None,
     ) -> Ledger:
-        """Open the ledger of a datum, or begin it.
+        """Open the ledger of a private cost, or begin it.
 
         Args:
             path: the file, one readable JSON line an entry, mode 0600.
-            datum: the client's own name for the private datum; must be the one it began with.
+            datum: the client's own name for the private cost; must be the one it began with.
             limit: needed to begin. Later: a lower one takes effect at once, a higher one needs consent.
+            usual: the limit to begin with, if none is given.
             consent: the person behind the client agrees to a higher limit; this is recorded.
-            witness: the second small file, best on other storage; `<path>.witness` by default.
+            accept_uncertified: the person agrees, for as long as this ledger is open, to reports without a
+                certificate. From the first of them on the total is infinite.
+            witness: the second small file, best on other storage. By default where it was before, or else outside the
+                ledger's folder (see `turnout.privacy.witness.usual_place`).
             spend_missing: accept a ledger behind its witness, or behind a client's file, and count what is missing
-                as spent. Rounds that the client has forgotten, too, could be tossed again: join under a new run name.
+                as spent. Rounds that may have been tossed for are never tossed for again.
             disk: the durable steps; for tests.
 
         Raises:
             LedgerRolledBack: it is older than its witness, or its witness is missing.
-            InUse: another process has it open.
+            InUse: another process has held it for long.
             FileProblem: it is missing and no limit was given, damaged, or cannot be written.
             ValueError: another datum, or a higher limit without consent.
         """
         path, disk = Path(path), disk or Disk()
-        if limit is None and not path.exists():
+        if limit is None and usual is None and not path.exists():
             raise FileProblem(f"{path}: no such ledger: give limit=Limit(...) to begin one")
-        journal = Journal(path, "ledger", disk)
+        journal = Journal(path, "ledger", disk, PATIENCE)
         try:
-            ledger = cls(journal, Witness(Path(witness or f"{path}.witness"), path, disk), spend_missing)
-            ledger._load(datum, limit)
+            place = Path(witness) if witness is not None else _place_of_witness(journal)
+            ledger = cls(journal, Witness(place, path, disk), spend_missing, accept_uncertified)
+            ledger._load(datum, limit or usual)
             if limit is not None and limit != ledger.limit:
                 ledger.change_limit(limit, consent=consent)
+            if ledger._place != os.path.abspath(place):
+                ledger._append("place", {"place": os.path.abspath(place)})
+            journal.let_go()
         except BaseException:
             journal.close()
             raise
@@ -188,56 +247,90 @@ class Ledger:
         self.close()
 
     def close(self) -> None:
-        """Release the file and its lock; may be called twice."""
+        """Release the file; may be called twice."""
         self._journal.close()
+
+    @property
+    def spent(self) -> int:
+        """Reports reserved so far, by whoever shares this ledger, as far as seen."""
+        return self._spending.spent
+
+    @property
+    def releases(self) -> int:
+        """Releases made so far."""
+        return len(self._spending.releases)
 
     @property
     def remaining(self) -> int:
         """Reports that may still be reserved."""
         return max(0, self.limit.reports - self.spent)
 
+    @property
+    def last_release(self) -> dict[str, Any] | None:
+        """What was released last, as it was handed in; None if nothing was, or if it is lost."""
+        return None if self._last_release is None else dict(self._last_release)
+
+    def account(self, delta: float, more: Mapping[Kind, int] | None = None, releasing: Iterable[float] = ()) -> Account:
+        """The total epsilon at delta of all lines of this ledger, and of reports and releases still to come."""
+        return self._spending.total(delta, more, releasing)
+
     def reserved(self, run: str, after: int = -1) -> list[int]:
         """The rounds of a run that are reserved, later than `after`, ascending."""
         return sorted(round for round in self._reservations.get(run, ()) if round > after)
+
+    def passed(self, run: str) -> int:
+        """The last round of a run that may have been tossed for and is forgotten: never toss for it again; -1: none."""
+        return self._passed.get(run, -1)
 
     def missing(self, run: str) -> int:
         """Reports that are counted without a reservation, and are or may be of this run."""
         return self._missing[run] + self._missing[""]
 
-    def account_for(self, run: str, rounds: Collection[int], older: int = 0) -> None:
+    def account_for(self, run: str, tossed: Mapping[int, float], older: Mapping[float, int] | None = None) -> None:
         """Compare with what a client has on file: all that it has tossed for must be counted here.
 
         Args:
             run: the client's.
-            rounds: those it has tossed for; with a release in the ledger they may have no reservation.
-            older: how many it tossed for before these.
+            tossed: the rounds that it has reserved and tossed for, each with its epsilon per report.
+            older: how many it tossed for before these, by their epsilon.
 
         Raises:
             LedgerRolledBack: some are not counted; with `spend_missing` they are from now on.
         """
-        reserved = self._reservations.get(run, {})
-        before = sum(round < min(rounds, default=0) for round in reserved)
-        missing = len(set(rounds) - reserved.keys()) + max(0, older - before) - self.missing(run)
-        if missing <= 0 or any(name.startswith(RELEASE) for name in self._reservations):
-            return
-        if not self._spends_missing:
-            raise LedgerRolledBack(
-                f"{self._journal.path}: this ledger lacks reports that the client has made in {run!r} ({missing}): it "
-                f"and its witness were deleted, or older copies restored. {_REMEDY}"
-            )
-        with self._mutex:
-            self._move_witness()
-            self._spend_missing(missing, run)
-            self._move_witness()
+        with self.turn():
+            reserved, before = self._reservations.get(run, {}), Counter(older or {})
+            lost = sorted((epsilon for round, epsilon in tossed.items() if round not in reserved), reverse=True)
+            known = sum(round < min(tossed, default=0) for round in reserved)
+            lost += sorted(before.elements(), reverse=True)[: max(0, before.total() - known)]
+            lost = sorted(lost, reverse=True)[: max(0, len(lost) - self.missing(run))]
+            if not lost:
+                return
+            self._refuse_lost(f"reports that the client has made in {run!r} ({len(lost)})")
+            passed = {run: max(tossed, default=-1)}
+            self._spend_missing(Spending(Counter(Kind(epsilon) for epsilon in lost)), run, passed)
 
-    def reserve(self, run: str, round: int, epsilon_per_report: float, *, keep: str = "") -> Reservation:
+    def account_for_release(self, release: Mapping[str, Any]) -> None:
+        """Compare with what a client acts on: its release must be counted here.
+
+        Raises:
+            LedgerRolledBack: it is not; with `spend_missing` it is from now on, as it was.
+        """
+        with self.turn():
+            if self._last_release is not None or self.releases:
+                return
+            self._refuse_lost("the release that the client acts on")
+            self._add_release(release)
+
+    def reserve(
+        self, run: str, round: int, epsilon_per_report: float, *, box: tuple[float, float] | None = None
+    ) -> Reservation:
         """Count one report, durably. Toss only after this has returned, and only if it is `new`.
 
         Args:
             run: the run's name, unique among all servers that this client reports to.
             round: the round in it, from 0.
-            epsilon_per_report: the mechanism's certificate, against a server that sees each report.
-            keep: a short text to store with it, such as a draw that must never be made twice.
+            epsilon_per_report: the mechanism's certificate, against an observer of every report.
+            box: the public limits of its probability, if they are fixed: then the total is smaller.
 
         Returns:
             The reservation; the existing one (`new` false, not counted again) if there is one.
@@ -251,8 +344,7 @@ class Ledger:
         if isinstance(round, bool) or not hasattr(round, "__index__") or not 0 <= round < 2**53:
             raise invalid("round", "a whole number from 0 to 2^53 - 1", repr(round), "count rounds from 0")
         round, epsilon = int(round), _epsilon("epsilon_per_report", epsilon_per_report)
-        with self._mutex:
-            self._move_witness()
+        with self.turn():
             existing = self._reservations.get(run, {}).get(round)
             if existing is not None and epsilon > existing.epsilon_per_report:
                 allowed = f"at most {existing.epsilon_per_report}, as reserved before for round {round} of {run!r}"
@@ -260,13 +352,52 @@ class Ledger:
             if existing is not None:
                 return replace(existing, new=False)
             self._check_budget(epsilon)
-            made = Reservation(run, round, epsilon, keep)
-            body = {"run": run, "round": round, "epsilon_per_report": _plain(epsilon)}
-            self._append("reserved", body | ({"keep": keep} if keep else {}))
-            self._reservations.setdefault(run, {})[round] = made
-            self.spent += 1
-            self._move_witness()
-            return made
+            kind = Kind(epsilon) if box is None else Kind(epsilon, float(box[0]), float(box[1]))
+            self._append("reserved", {"run": run, "round": round} | kind.body())
+            return self._reservations[run][round]
+
+    def may_release(self, mechanism: Mapping[str, Any]) -> bool:
+        """Whether a release is due: none was made yet; or the client allows more than were made, and agreed to it since
+        the last, or the mechanism is another one. If not, act on the last."""
+        if not self.releases:
+            return True
+        last = None if self._last_release is None else self._last_release["mechanism"]
+        return self.releases < self.limit.releases and (self._consents or last != dict(mechanism))
+
+    def check_release(self, epsilon: float) -> None:
+        """Refuse a release that the limit does not allow.
+
+        Raises:
+            BudgetSpent: it does not.
+        """
+        allowed, path = self.limit, self._journal.path
+        if self.releases >= allowed.releases:
+            raise BudgetSpent(
+                f"{path}: {self.datum!r} was released {self.releases} times, and the client allows {allowed.releases}: "
+                "act on the last release, or agree to another one (limit releases, turnout join --releases)"
+            )
+        if epsilon > allowed.for_release and not (math.isinf(epsilon) and self.accepts_uncertified):
+            raise BudgetSpent(
+                f"{path}: a release must have a certified epsilon of at most {allowed.for_release}, for the lifetime "
+                f"of the cost, got {epsilon}: use a smaller one, or allow it (limit epsilon_per_release, turnout join "
+                f"--epsilon-per-release {float(epsilon)!r})"
+            )
+
+    def release(self, epsilon: float, mechanism: Mapping[str, Any], released: Mapping[str, Any]) -> None:
+        """Count a release, durably, with what it released. Act on it only after this has returned.
+
+        Args:
+            epsilon: certified, for the lifetime of the cost.
+            mechanism: its settings.
+            released: what to act on from now on; plain data, and public from now on.
+
+        Raises:
+            BudgetSpent: the limit does not allow it. Nothing was counted.
+        """
+        with self.turn():
+            epsilon = _epsilon("epsilon", epsilon)
+            self.check_release(epsilon)
+            self._add_release({"epsilon": epsilon, "mechanism": dict(mechanism), "released": dict(released)})
 
     def change_limit(self, limit: Limit, *, consent: bool = False) -> None:
         """Set another limit: a lower one freely, a higher one only with the person's consent; recorded.
@@ -276,17 +407,35 @@ class Ledger:
         """
         raised = limit.exceeds(self.limit)
         if raised and not consent:
-            remedy = "pass consent=True (turnout join --raise-limit) only if the person whose datum it is agrees"
+            remedy = "pass consent=True (turnout join --raise-limit) only if the person whose cost it is agrees"
             raise invalid("limit", f"at most {self.limit} (the client's own)", limit, remedy)
-        with self._mutex:
-            self._move_witness()
+        with self.turn():
             self._append("limit", {"limit": _limit_body(limit), "consent": raised})
-            self.limit = limit
+
+    @contextmanager
+    def turn(self) -> Iterator[None]:
+        """Hold the ledger, with all that others have added to it, and its witness where it was left.
+
+        Raises:
+            LedgerRolledBack: the witness was moved by somebody else than those who share this ledger.
+        """
+        with self._mutex, self._journal.turn() as news:
+            heads = [self._witness.seen, *(Head(entry["number"], entry["hash"]) for entry in news)]
+            for entry in news:
+                self._take(entry)
+            note = self._witness.read()
+            if note is None or note.head not in (*heads, self._journal.head):  # the head: moved, not known as durable
+                raise LedgerRolledBack(
+                    f"{self._witness.path}: the witness of {self._journal.path} was moved by somebody else or is gone: "
+                    "another copy of this ledger may be in use. Stop it, bring the witness back, and open it again"
+                )
+            self._witness.seen = note.head
             self._move_witness()
+            yield
 
     def _check_budget(self, epsilon: float) -> None:
         allowed, path = self.limit, self._journal.path
-        if epsilon > allowed.epsilon_per_report:
+        if epsilon > allowed.epsilon_per_report and not (math.isinf(epsilon) and self.accepts_uncertified):
             raise BudgetSpent(
                 f"{path}: a report must have a certified epsilon per report of at most "
                 f"{allowed.epsilon_per_report}, got {epsilon}: use a mechanism with a smaller one"
@@ -297,21 +446,55 @@ class Ledger:
                 "leave the run, or act on public data alone"
             )
 
-    def _append(self, entry: str, body: dict[str, Any], number: int | None = None) -> None:
-        self._journal.append({"entry": entry, "time": datetime.now(UTC).isoformat(timespec="seconds")} | body, number)
+    def _append(self, entry: str, body: Mapping[str, Any], number: int | None = None) -> None:
+        """Add a line, move the witness to it, and take it in."""
+        line = {"entry": entry, "time": datetime.now(UTC).isoformat(timespec="seconds")} | dict(body)
+        self._journal.append(line, number)
+        self._take(line)
+        self._move_witness()
+
+    def _add_release(self, release: Mapping[str, Any]) -> None:
+        body = {name: release[name] for name in ("mechanism", "released")}
+        self._append("released", {"epsilon": plain(float(release["epsilon"]))} | body)
+
+    def _take(self, entry: Mapping[str, Any]) -> None:
+        """What a line says."""
+        self._spending.take(entry)
+        if entry["entry"] == "reserved":
+            found = Reservation(entry["run"], entry["round"], float(entry["epsilon_per_report"]))
+            self._reservations.setdefault(found.run, {})[found.round] = found
+            self._newest[found.run] = max(found.round, self._newest.get(found.run, -1))
+        elif entry["entry"] == "released":
+            self._last_release, self._consents = {name: entry[name] for name in _RELEASED}, False
+        elif entry["entry"] == "missing":
+            self._missing[entry.get("run", "")] += entry["reports"]
+            for run, last in entry.get("passed", {}).items():
+                self._passed[run] = max(last, self._passed.get(run, -1))
+                self._newest[run] = max(last, self._newest.get(run, -1))
+            if entry.get("spent", {}).get("releases"):
+                self._last_release, self._consents = None, False
+        self._place = _place(entry) or self._place
+        if "key" in entry:
+            self.key = bytes.fromhex(entry["key"])
+        if "limit" in entry:
+            self.datum = entry.get("datum", self.datum)
+            limit = read_limit(entry["limit"], getattr(self, "limit", None))
+            self._consents |= entry["entry"] == "limit" and limit.releases > self.limit.releases
+            self.limit = limit
 
     def _load(self, datum: str, limit: Limit | None) -> None:
         """Read the ledger, compare it with its witness, and begin it if there is none."""
-        journal, seen = self._journal, self._witness.read()
-        if seen is None and (journal.entries or journal.torn):
+        journal, note = self._journal, self._witness.read()
+        if note is None and (journal.entries or journal.torn):
             self._refuse_missing_witness()
-        self._witness.seen = seen or Head()
-        missing = self._witness.seen.number - journal.head.number
+        note = note or Note()
+        self._witness.seen = note.head
+        missing = note.head.number - journal.head.number
         if missing > 0 and not self._spends_missing:
             ends = f"ends at entry {journal.head.number}" if journal.entries else "is empty or was deleted"
             raise LedgerRolledBack(
                 f"{journal.path}: this ledger {ends}, its witness {self._witness.path} has seen entry "
-                f"{self._witness.seen.number}: an older copy was restored, or its end is lost. {_REMEDY}"
+                f"{note.head.number}: an older copy was restored, or its end is lost. {_REMEDY}"
             )
         journal.mend()
         if journal.entries:
@@ -319,40 +502,37 @@ class Ledger:
         else:
             self._begin(datum, limit)
         if missing > 0:
-            self._spend_missing(missing, "", number=self._witness.seen.number + 1)
+            lost = Spending(Counter({UNKNOWN: missing}))
+            if note.spending is not None:
+                lost = note.spending.beyond(self._spending)
+            passed = {run: last for run, last in note.rounds.items() if last > self._newest.get(run, -1)}
+            self._spend_missing(lost, "", passed, number=note.head.number + 1)
+        if not self.key:  # a ledger of an older turnout, or one that begins with what is missing
+            self._append("key", {"key": secrets.token_hex(32)})
         self._move_witness()
 
     def _begin(self, datum: str, limit: Limit | None) -> None:
         """The witness first, with nothing in it: a crash from here on is told from a lost witness."""
         if not isinstance(datum, str) or not datum:
-            raise invalid("datum", "a name", repr(datum), "give the private datum a name of your own")
+            raise invalid("datum", "a name", repr(datum), "give the private cost a name of your own")
         if limit is None:
             raise FileProblem(f"{self._journal.path}: this ledger is empty: give limit=Limit(...) to begin it")
         self.datum, self.limit = datum, limit
         if self._witness.seen.number < 0:  # otherwise it begins with the line that counts what is missing
-            self._witness.write(Head())
-            self._append("opened", {"datum": datum, "limit": _limit_body(limit), "witness": str(self._witness.path)})
+            self._witness.write(Note())
+            opened = {"datum": datum, "limit": _limit_body(limit), "key": secrets.token_hex(32)}
+            self._append("opened", opened | {"place": os.path.abspath(self._witness.path)})
 
     def _replay(self, datum: str) -> None:
         known = {-1: ""}
         for entry in self._journal.entries:
             known[entry["number"]] = entry["hash"]
-            if entry["entry"] == "reserved":
-                found = Reservation(
-                    entry["run"], entry["round"], float(entry["epsilon_per_report"]), entry.get("keep", "")
-                )
-                self._reservations.setdefault(found.run, {})[found.round] = found
-                self.spent += 1
-            elif entry["entry"] == "missing":
+            if entry["entry"] == "missing" and "witness" in entry:
                 known[entry["witness"][0]] = entry["witness"][1]
-                self.spent += entry["reports"]
-                self._missing[entry.get("run", "")] += entry["reports"]
-            if "limit" in entry:
-                self.datum = entry.get("datum", self.datum)
-                self.limit = Limit(entry["limit"]["reports"], float(entry["limit"]["epsilon_per_report"]))
+            self._take(entry)
         self._journal.entries.clear()
         if datum != self.datum:
-            remedy = "one ledger is for one datum: open the right one, or begin another"
+            remedy = "one ledger is for one cost: open the right one, or begin another"
             raise invalid("datum", f"{self.datum!r}, as the ledger {self._journal.path} began", repr(datum), remedy)
         number, digest = self._witness.seen
         if number <= self._journal.head.number and known.get(number) != digest:
@@ -361,29 +541,47 @@ class Ledger:
                 f"entry {number}: two copies were in use. Restore the copy that the witness belongs to"
             )
 
-    def _spend_missing(self, reports: int, run: str, number: int | None = None) -> None:
-        body = {"reports": reports, "run": run, "witness": list(self._witness.seen)}
+    def _refuse_lost(self, what: str) -> None:
+        if not self._spends_missing:
+            raise LedgerRolledBack(
+                f"{self._journal.path}: this ledger lacks {what}: it and its witness were deleted, or older copies "
+                f"restored. {_REMEDY}"
+            )
+
+    def _spend_missing(self, lost: Spending, run: str, passed: Mapping[str, int], number: int | None = None) -> None:
+        body = {"reports": lost.spent, "spent": lost.body(), "run": run, "passed": dict(passed)}
+        body |= {"witness": list(self._witness.seen), "place": os.path.abspath(self._witness.path)}
         self._append("missing", body | {"datum": self.datum, "limit": _limit_body(self.limit)}, number)
-        self.spent += reports
-        self._missing[run] += reports
 
     def _refuse_missing_witness(self) -> NoReturn:
-        began = next((entry["witness"] for entry in self._journal.entries if entry["entry"] == "opened"), "unknown")
         raise LedgerRolledBack(
-            f"{self._journal.path}: no witness at {self._witness.path} (the ledger began with {began}): without it a "
+            f"{self._journal.path}: no witness at {self._witness.path} (the ledger's was at "
+            f"{_last_place(self._journal) or 'an unknown place'}): without it a "
             "restored older copy cannot be told. Name its place (witness=…, turnout join --witness), or bring it back"
         )
 
     def _move_witness(self) -> None:
-        """See that the witness is where we left it, then move it to the head."""
-        head = self._journal.head
-        if self._witness.read() not in (self._witness.seen, head):  # the head: moved, but not known to be durable
-            raise LedgerRolledBack(
-                f"{self._witness.path}: the witness of {self._journal.path} was moved by somebody else or is gone: "
-                "another copy of this ledger may be in use. Stop it, bring the witness back, and open the ledger again"
-            )
-        if head != self._witness.seen:
-            self._witness.write(head)
+        """To the head, with all that is spent up to it."""
+        if self._journal.head != self._witness.seen:
+            self._witness.write(Note(self._journal.head, self._spending, self._newest))
+
+
+_RELEASED = ("epsilon", "mechanism", "released")
+
+
+def _place(entry: Mapping[str, Any]) -> str:
+    """Where an entry says that the witness is; ledgers of older turnouts say it in another word."""
+    told = entry.get("place") or (entry.get("witness") if entry["entry"] == "opened" else "")
+    return str(told or "")
+
+
+def _last_place(journal: Journal) -> str:
+    return next((told for entry in reversed(journal.entries) if (told := _place(entry))), "")
+
+
+def _place_of_witness(journal: Journal) -> Path:
+    """Where the ledger says that it is; for a new ledger, the usual place."""
+    return Path(_last_place(journal) or usual_place(journal.path))
 
 
 def _epsilon(name: str, value: float) -> float:
@@ -392,9 +590,15 @@ def _epsilon(name: str, value: float) -> float:
     return float(value)
 
 
-def _plain(number: float) -> float | str:
-    return number if math.isfinite(number) else str(number)  # float() reads both back
-
-
 def _limit_body(limit: Limit) -> dict[str, Any]:
-    return {"reports": limit.reports, "epsilon_per_report": _plain(limit.epsilon_per_report)}
+    return dict(vars(limit))
+
+
+def read_limit(body: Mapping[str, Any], before: Limit | None) -> Limit:
+    """A limit on file. Older turnouts wrote an infinite one where the owner had once accepted a mechanism without a
+    certificate: that consent is over, and the last finite limit holds (or none at all, until the owner gives one)."""
+    epsilon = float(body["epsilon_per_report"])
+    if math.isinf(epsilon):
+        epsilon = 0.0 if before is None else before.epsilon_per_report
+    once = body.get("epsilon_per_release")
+    return Limit(body["reports"], epsilon, body.get("releases", 1), epsilon if once is None else float(once))

@@ -2,18 +2,61 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from turnout.errors import FileProblem
 from turnout.privacy.journal import Disk, Head
+from turnout.privacy.spending import Spending
+
+PLACE = "TURNOUT_WITNESSES"
+"""The environment variable that names the usual folder for witnesses."""
+
+
+def usual_place(ledger: Path) -> Path:
+    """Where the witness of a ledger is, unless told: outside the ledger's folder, which may be restored as a whole.
+
+    In the folder that TURNOUT_WITNESSES names, or else in the user's folder for state ($XDG_STATE_HOME, or
+    ~/.local/state), under a name made of the ledger's path.
+
+    Raises:
+        FileProblem: the user has no folder.
+    """
+    named = os.environ.get(PLACE)
+    try:
+        state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    except RuntimeError:
+        state = None
+    if not named and state is None:
+        raise FileProblem(f"{ledger}: no home for its witness: name a file (witness=…, turnout join --witness)")
+    folder = Path(named) if named else Path(str(state)) / "turnout" / "witnesses"
+    path = Path(os.path.abspath(ledger))
+    return folder / f"{path.parent.name}-{hashlib.sha256(str(path).encode()).hexdigest()[:16]}.json"
+
+
+@dataclass(frozen=True)
+class Note:
+    """What a witness has seen of its ledger.
+
+    Attributes:
+        head: the newest entry.
+        spending: all that was spent up to it; None in a note of an older turnout.
+        rounds: the last round that was reserved in each run.
+    """
+
+    head: Head = Head()  # noqa: RUF009 (frozen)
+    spending: Spending | None = None
+    rounds: dict[str, int] = field(default_factory=dict)
 
 
 class Witness:
     """The note, replaced as a whole each time.
 
     Args:
-        path: the file, mode 0600.
+        path: the file, mode 0600; its folder is made if it is not there.
         ledger: whose it is, for messages.
         disk: the durable steps.
 
@@ -26,7 +69,7 @@ class Witness:
         self.path, self._ledger, self._disk = path, ledger, disk
         self.seen = Head()
 
-    def read(self) -> Head | None:
+    def read(self) -> Note | None:
         """What the file says now; None if there is none.
 
         Raises:
@@ -34,24 +77,29 @@ class Witness:
         """
         try:
             found = json.loads(self.path.read_bytes())
-            return Head(int(found["number"]), str(found["hash"]))
+            spending = Spending.read(found["spent"]) if "spent" in found else None
+            rounds = {str(run): int(last) for run, last in found.get("rounds", {}).items()}
+            return Note(Head(int(found["number"]), str(found["hash"])), spending, rounds)
         except FileNotFoundError:
             return None
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise FileProblem(
                 f"{self.path}: the witness of {self._ledger} cannot be read ({error}): bring it back"
             ) from error
 
-    def write(self, head: Head) -> None:
-        """Note this entry; on return it is on the disk.
+    def write(self, note: Note) -> None:
+        """Put the note on the disk.
 
         Raises:
             FileProblem: it cannot be written.
         """
+        body = {**note.head._asdict(), "spent": (note.spending or Spending()).body(), "rounds": note.rounds}
         try:
-            self._disk.put(self.path, json.dumps(head._asdict()).encode() + b"\n")
+            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._disk.put(self.path, json.dumps(body).encode() + b"\n")
         except OSError as error:
             raise FileProblem(
-                f"{self.path}: the witness cannot be written ({error.strerror}): free space or make it writable"
+                f"{self.path}: the witness cannot be written ({error.strerror}): free space, make it writable, or name "
+                "another place (witness=…, turnout join --witness)"
             ) from error
-        self.seen = head
+        self.seen = note.head

@@ -21,7 +21,6 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any
 
-from turnout.algorithm.client import Averaging
 from turnout.algorithm.coins import Coins
 from turnout.algorithm.mechanism import Mechanism
 from turnout.client.cost_files import Cost, cost_from
@@ -30,18 +29,15 @@ from turnout.privacy.accounting import Account
 from turnout.privacy.journal import Disk
 from turnout.privacy.ledger import Limit
 from turnout.problem.costs import Costs
-from turnout.service.agent.agreement import Agreement, Declined, agree
+from turnout.service.agent.agreement import Agreement, Declined
 from turnout.service.agent.connection import REQUEST_SECONDS, HttpWire, Wire
+from turnout.service.agent.decider import USUAL_LIMIT as USUAL_LIMIT
 from turnout.service.agent.decider import Decider, NoCost
 from turnout.service.agent.device_rounds import LEFT, DeviceRounds, RoundDone
 from turnout.service.agent.dialogue import Backoff, Dialogue, Halted, RefusedByCoordinator
 from turnout.service.agent.lease import MARKER, CalledWork, Lease, Participation, Work, boot_clock
 from turnout.service.agent.membership import PENDING, check_code, enrolled, make_folder, take_folder
-from turnout.service.agent.status import known_limit
 from turnout.service.protocol import Welcome
-
-USUAL_LIMIT = Limit(reports=10_000, epsilon_per_report=1.0)
-"""What a device allows if its owner says nothing."""
 
 LONGEST_LEASE = 3600.0
 """Seconds: the most that a coordinator can let work go on without another word."""
@@ -59,8 +55,10 @@ class Agent:
         costs: its private cost: a number a for a x^2, a cost, or a function without arguments, called in each round.
         code: the one-time code; not needed once enrolled.
         mechanism: use this one; None: the coordinator's proposal.
+        ledger: the file that counts all reports about the cost; in the folder by default. Folders of one device that
+            share a cost share a ledger.
         limit: of the ledger; None: as it was, or `USUAL_LIMIT`.
-        consent: accept a mechanism without a certificate.
+        accept_uncertified: accept a mechanism without a certificate, this time.
         raise_limit: agree to a higher `limit` than before.
         spend_missing: go on with a ledger that is lost in part or whole, and count what is missing as spent.
         after_stop: once the budget is spent "leave", or "follow": act on public data alone.
@@ -96,8 +94,9 @@ class Agent:
         *,
         code: str | None = None,
         mechanism: Mechanism | None = None,
+        ledger: str | Path | None = None,
         limit: Limit | None = None,
-        consent: bool = False,
+        accept_uncertified: bool = False,
         raise_limit: bool = False,
         spend_missing: bool = False,
         after_stop: str = "leave",
@@ -121,13 +120,22 @@ class Agent:
         if isinstance(costs, Costs) or not callable(costs):
             cost_from(costs)
         self._url, self._costs, self._code = url, costs, None if code is None else check_code(code)
-        self._mechanism, self._limit, self._consent, self._raise_limit = mechanism, limit, consent, raise_limit
-        self._spend_missing, self._after_stop = spend_missing, after_stop
-        self._coins, self._client_id = coins, client_id
+        self._mechanism = mechanism
+        self._deciding: dict[str, Any] = {
+            "ledger": ledger,
+            "limit": limit,
+            "raise_limit": raise_limit,
+            "accept_uncertified": accept_uncertified,
+            "spend_missing": spend_missing,
+            "witness": witness,
+            "after_stop": after_stop,
+            "coins": coins,
+            "client_id": client_id,
+        }
         self._work = work or CalledWork(on_participate, on_stop)
         self._on_round, self._on_problem = on_round, on_problem
         self._clock, self._sleep, self._longest_lease = clock or boot_clock, sleep, longest_lease
-        self._witness, self._disk = witness, disk or Disk()
+        self._disk = disk or Disk()
         self._wire = wire or HttpWire(url, ca=ca, seconds=timeout)
         self._folder = make_folder(folder)
         self._dialogue = Dialogue(
@@ -252,12 +260,16 @@ class Agent:
         }
 
     def account(self, delta: float = 1e-6) -> Account | None:
-        """The total epsilon at delta of all reports of this run so far, against a coordinator that sees every one.
+        """The total epsilon at delta of all that the ledger has counted, in this run and all others.
 
         Returns:
             The account; None as long as the device has not joined.
         """
-        return None if self._joined is None else self._joined.total(delta)
+        return None if self._joined is None else self._joined.decider.account(delta)
+
+    def at_most(self, delta: float = 1e-6) -> Account | None:
+        """The same once all that the owner allows is spent in this run; None as long as it has not joined."""
+        return None if self._joined is None else self._joined.decider.at_most(delta)
 
     def _join(self) -> _Joined:
         try:
@@ -266,20 +278,12 @@ class Agent:
             (self._folder / PENDING).unlink(missing_ok=True)
             raise
         assert membership.welcome is not None
-        agreement = self._agree(membership.welcome, membership.start()[1])
-        decider = Decider(
-            self._folder,
-            self._costs,
-            membership,
-            agreement,
-            consent=self._consent or self._raise_limit,
-            coins=self._coins,
-            client_id=self._client_id,
-            after_stop=self._after_stop,
-            witness=self._witness,
-            spend_missing=self._spend_missing,
-            disk=self._disk,
-        )
+        decider = Decider(self._folder, self._costs, membership, disk=self._disk, **self._deciding)
+        try:
+            agreement = self._agree(membership.welcome, decider)
+        except BaseException:
+            decider.close()
+            raise
         assert self._lease is not None
         rounds = DeviceRounds(
             self._dialogue,
@@ -292,11 +296,10 @@ class Agent:
         )
         return _Joined(membership.welcome, agreement, decider, rounds)
 
-    def _agree(self, welcome: Welcome, averaging: Averaging) -> Agreement:
+    def _agree(self, welcome: Welcome, decider: Decider) -> Agreement:
         """A device that declines is no member: it would be waited for, and counted in the quorum."""
-        limit = self._limit or known_limit(self._folder) or USUAL_LIMIT
         try:
-            return agree(welcome.mechanism, averaging, own=self._mechanism, limit=limit, consent=self._consent)
+            return decider.agree(self._mechanism)
         except Declined as declined:
             heard = False
             with suppress(Halted):
@@ -339,7 +342,3 @@ class _Joined:
     agreement: Agreement
     decider: Decider
     rounds: DeviceRounds
-
-    def total(self, delta: float) -> Account:
-        """Of all reports of this run so far."""
-        return self.agreement.total(self.decider.reports(), delta)

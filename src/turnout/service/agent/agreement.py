@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from turnout.algorithm.client import Averaging
 from turnout.algorithm.mechanism import Mechanism
 from turnout.algorithm.mechanisms import mechanism_from_settings
+from turnout.client.durable import settings_of
 from turnout.errors import TurnoutError
-from turnout.privacy.account_of import account_of
-from turnout.privacy.accounting import EVERY_REPORT, Account
 from turnout.privacy.certificate import Certificate, certificate
 from turnout.privacy.ledger import Limit
 from turnout.privacy.observer import Observer
@@ -20,9 +19,6 @@ from turnout.settings import Table
 
 LONGEST_LIST = 64
 """Numbers in one setting of a mechanism: levels, and their least probabilities."""
-
-EXACTLY_COUNTED = 1_000_000
-"""Up to so many reports the total is exact (half a second); beyond, the sum of the reports."""
 
 
 class Declined(TurnoutError):
@@ -41,40 +37,32 @@ class Agreement:
     Attributes:
         mechanism: how intent becomes a probability.
         certificate: of one report, or of a lifetime, made on this device.
-        limit: what its ledger allows; no bound per report where the owner accepted a mechanism without a certificate.
     """
 
     mechanism: Mechanism
     certificate: Certificate
-    limit: Limit
-
-    def total(self, reports: int, delta: float) -> Account:
-        """The total epsilon at delta over so many reports, against a coordinator that sees every one."""
-        if self.certificate.per == "lifetime":  # all was given away at joining
-            return account_of(self.mechanism, max(1, reports), delta)
-        if reports < 1:
-            return Account(0.0, 0.0, 0, EVERY_REPORT, "nothing was reported")
-        if reports > EXACTLY_COUNTED:
-            return Account(self.certificate.epsilon * reports, delta, reports, EVERY_REPORT, "sum of the reports")
-        return account_of(self.mechanism, reports, delta)
 
 
 def agree(
     proposed: Mapping[str, Any],
     averaging: Averaging,
     *,
-    own: Mechanism | None = None,
     limit: Limit,
-    consent: bool = False,
+    own: Mechanism | None = None,
+    accept_uncertified: bool = False,
+    may_release: Callable[[Mapping[str, Any]], bool] = lambda settings: True,
 ) -> Agreement:
     """Accept the coordinator's mechanism, or the owner's own, if it keeps the limit.
 
     Args:
         proposed: the settings that the coordinator sent; they may be anything.
         averaging: how histories move.
-        own: use this one instead.
         limit: the owner's.
-        consent: the owner accepts a mechanism without a certificate; one with a certificate keeps the limit even so.
+        own: use this one instead.
+        accept_uncertified: the owner accepts a mechanism without a certificate, this time; one with a certificate
+            keeps the limit even so.
+        may_release: whether a mechanism with these settings would release anything; see `Ledger.may_release`. One that
+            would not gives nothing away: the device acts on what was released before.
 
     Raises:
         Declined: no mechanism, no certificate, or too large an epsilon.
@@ -93,19 +81,24 @@ def agree(
     epsilon = promise.epsilon
     if math.isnan(epsilon) or epsilon < 0.0:
         raise Declined(f"{mechanism.kind} has no certificate that makes sense: got epsilon {epsilon}")
-    if math.isinf(epsilon) and not consent:
+    if mechanism.releases_once and not may_release(settings_of(mechanism)):
+        return Agreement(mechanism, promise)
+    if math.isinf(epsilon) and not accept_uncertified:
         raise Declined(
             f"{mechanism.kind} has no certificate ({promise.why}): ask the operator for a certified mechanism, or "
             "accept this one explicitly (--accept-uncertified)"
         )
-    if limit.epsilon_per_report < epsilon < math.inf:
-        once = ", which is all that it ever gives away, since it releases once" if mechanism.releases_once else ""
+    allowed = limit.for_release if mechanism.releases_once else limit.epsilon_per_report
+    if allowed < epsilon < math.inf:
+        once, option = "", "--epsilon-per-report"
+        if mechanism.releases_once:
+            once, option = ", which is all that it ever gives away, since it releases once", "--epsilon-per-release"
         raise Declined(
             f"{mechanism.kind} has epsilon {epsilon:.6g} per {promise.per} against {promise.against}{once}, more than "
-            f"the {limit.epsilon_per_report:g} that this device allows: ask for a smaller one, or allow it "
-            f"(--epsilon-per-report {float(epsilon)!r})"
+            f"the {allowed:g} that this device allows: ask for a smaller one, or allow it ({option} {float(epsilon)!r}, "
+            "with --raise-limit if the device has a ledger)"
         )
-    return Agreement(mechanism, promise, replace(limit, epsilon_per_report=max(epsilon, limit.epsilon_per_report)))
+    return Agreement(mechanism, promise)
 
 
 def _plain(proposed: Mapping[str, Any]) -> dict[str, Any]:

@@ -7,17 +7,23 @@ from pathlib import Path
 from typing import Any
 
 from turnout.algorithm.coins import Coins
-from turnout.client.cost_files import Cost, cost_from
-from turnout.client.durable import DATUM, DurableClient, Stopped
+from turnout.algorithm.mechanism import Mechanism
+from turnout.client.cost_files import Cost, cost_from, quadratic
+from turnout.client.durable import DATUM, DurableClient, Stopped, at_most, settings_of
 from turnout.client.store import Conflict, RoundLost, RoundPassed
 from turnout.errors import FileProblem, TurnoutError
+from turnout.privacy.accounting import Account
 from turnout.privacy.journal import Disk
-from turnout.privacy.ledger import Ledger
+from turnout.privacy.ledger import Ledger, Limit
+from turnout.privacy.spending import Spending
 from turnout.problem.costs import Costs
-from turnout.service.agent.agreement import Agreement
+from turnout.service.agent.agreement import Agreement, agree
 from turnout.service.agent.membership import Membership
 from turnout.service.agent.status import LEDGER
 from turnout.service.protocol import Offer
+
+USUAL_LIMIT = Limit(reports=10_000, epsilon_per_report=1.0)
+"""What a device allows if its owner says nothing."""
 
 
 class NoCost(TurnoutError):
@@ -33,12 +39,14 @@ class Decider:
     """A `DurableClient` and its ledger, opened when needed and again after a fault.
 
     Args:
-        folder: the device's; the ledger is in it, and each run has a folder of its own in it.
+        folder: the device's; each run has a folder of its own in it.
         costs: a number, a cost, or a function without arguments that gives the cost of the round.
         membership: with its welcome.
-        agreement: what the device has accepted.
-        consent: the owner agrees to a higher limit than the ledger's.
-        coins, client_id, after_stop, witness, spend_missing, disk: as in `DurableClient` and `Ledger`.
+        ledger: the file; in the folder by default. Several folders of one device share one: one cost, one ledger.
+        limit: the owner's; None: as it was, or `USUAL_LIMIT`.
+        raise_limit: the owner agrees to a higher limit than the ledger's.
+        accept_uncertified, witness, spend_missing: as in `Ledger.open`.
+        coins, client_id, after_stop, disk: as in `DurableClient`.
     """
 
     def __init__(
@@ -46,9 +54,11 @@ class Decider:
         folder: Path,
         costs: Cost | Callable[[], Cost],
         membership: Membership,
-        agreement: Agreement,
         *,
-        consent: bool = False,
+        ledger: str | Path | None = None,
+        limit: Limit | None = None,
+        raise_limit: bool = False,
+        accept_uncertified: bool = False,
         coins: Coins | None = None,
         client_id: int = 0,
         after_stop: str = "leave",
@@ -56,17 +66,50 @@ class Decider:
         spend_missing: bool = False,
         disk: Disk | None = None,
     ) -> None:
-        self._folder, self._costs, self._membership, self._agreement = folder, costs, membership, agreement
-        self._consent, self._witness, self._spend_missing, self._disk = consent, witness, spend_missing, disk
-        self._options = {"coins": coins, "client_id": client_id, "after_stop": after_stop, "disk": disk}
+        self._folder, self._costs, self._membership = folder, costs, membership
+        self._path, self._limit = Path(ledger or folder / LEDGER), limit
+        self._ledger_options: dict[str, Any] = {
+            "consent": raise_limit,
+            "accept_uncertified": accept_uncertified,
+            "witness": witness,
+            "spend_missing": spend_missing,
+            "disk": disk,
+        }
+        self._options: dict[str, Any] = {"coins": coins, "client_id": client_id, "after_stop": after_stop, "disk": disk}
+        self._agreement: Agreement | None = None
         self._ledger: Ledger | None = None
+        self._closed: Ledger | None = None  # what it had counted can still be asked for
         self._client: DurableClient | None = None
-        self._acting_on: Any = None
-        self._reports = 0
+
+    def agree(self, own: Mechanism | None = None) -> Agreement:
+        """Agree on a mechanism, within what the ledger allows.
+
+        Raises:
+            Declined: what the coordinator proposes is not allowed.
+        """
+        welcome, (_, averaging) = self._membership.welcome, self._membership.start()
+        assert welcome is not None
+        accept, limit = bool(self._ledger_options["accept_uncertified"]), self._limit or USUAL_LIMIT
+        if not self._path.exists():  # a device that declines leaves no ledger behind, with a limit that was not meant
+            self._agreement = agree(welcome.mechanism, averaging, limit=limit, own=own, accept_uncertified=accept)
+            return self._agreement
+        ledger = self._open_ledger()
+        self._agreement = agree(
+            welcome.mechanism,
+            averaging,
+            limit=ledger.limit,
+            own=own,
+            accept_uncertified=accept,
+            may_release=ledger.may_release,
+        )
+        return self._agreement
 
     def decide(self, offer: Offer) -> bool:
         """The bit for a round, on file before this returns; raises what `DurableClient.decide` does."""
-        return self._opened(self._cost_now()).decide(offer.round, offer.signal)
+        client = self._opened()
+        if not client.acts_on_release:  # else the cost matters no more, and is not even looked at
+            client.act_on(self._cost_now())
+        return client.decide(offer.round, offer.signal)
 
     def unacknowledged(self) -> tuple[int, bool] | None:
         """The last round on file and its bit, if the coordinator's answer is not on file."""
@@ -103,12 +146,20 @@ class Decider:
         last = self._opened().status()["last_round"]
         return -1 if last is None else int(last)
 
-    def reports(self) -> int:
-        """How many reports of this run the ledger has counted, at most: with those that were missing in it."""
-        welcome = self._membership.welcome
-        if self._ledger is not None and welcome is not None:
-            self._reports = len(self._ledger.reserved(welcome.run)) + self._ledger.missing(welcome.run)
-        return self._reports
+    def account(self, delta: float) -> Account:
+        """The total epsilon at delta of all that the ledger has counted, in all runs."""
+        ledger = self._ledger or self._closed
+        return Spending().total(delta) if ledger is None else ledger.account(delta)
+
+    def at_most(self, delta: float) -> Account:
+        """The same once all that the owner allows is spent in this run."""
+        assert self._agreement is not None  # after `agree`
+        made, ledger = self._agreement, self._open_ledger()
+        return at_most(ledger, made.mechanism, made.certificate.epsilon, delta)
+
+    def allows(self) -> str:
+        """What the ledger still allows, in words."""
+        return self._open_ledger().allows
 
     def status(self) -> dict[str, Any]:
         """The durable client's; empty while it is closed."""
@@ -117,67 +168,58 @@ class Decider:
 
     def close(self) -> None:
         """Release all files; the next use opens them again."""
-        self.reports()
         if self._client is not None:
             self._client.close()
         if self._ledger is not None:
             self._ledger.close()
+            self._closed = self._ledger
         self._client = self._ledger = None
 
-    def _cost_now(self) -> Any:
+    def _cost_now(self) -> Costs:
+        """The same steps whether or not the cost has changed: how long they take must not tell."""
         found: Any = self._costs
-        if isinstance(found, Costs) or not callable(found):
-            return found
         try:
-            return found()
+            if not isinstance(found, Costs) and callable(found):
+                found = found()
         except Exception as error:
             raise NoCost(f"the cost function failed ({type(error).__name__}: {error}): it is called again") from error
-
-    def _opened(self, cost: Any = None) -> DurableClient:
-        """The client; opened anew where the cost is another one."""
-        same = cost is None or cost is self._acting_on or (isinstance(cost, float) and cost == self._acting_on)
-        if self._client is not None and same:
-            return self._client
-        cost = self._cost_now() if cost is None else cost
         try:
-            costs = cost_from(cost)
+            return cost_from(found)
         except ValueError as error:
             raise NoCost(f"the cost function gave no cost: {error}") from error
-        if self._client is not None:
-            self._client.close()
-            self._client = None
-        self._client = self._open(costs)
-        self._acting_on = cost
+
+    def _opened(self) -> DurableClient:
+        if self._client is None:
+            self._client = self._open()
         return self._client
 
-    def _open(self, costs: Costs) -> DurableClient:
+    def _open_ledger(self) -> Ledger:
+        if self._ledger is None:
+            limit = self._limit if self._closed is None else None  # said once; later what is on file holds
+            options = self._ledger_options
+            self._ledger = Ledger.open(self._path, datum=DATUM, limit=limit, usual=USUAL_LIMIT, **options)
+        return self._ledger
+
+    def _open(self) -> DurableClient:
         welcome, (prior, averaging) = self._membership.welcome, self._membership.start()
         assert welcome is not None
+        assert self._agreement is not None
         home = self._folder / welcome.run
         try:
             home.mkdir(mode=0o700, exist_ok=True)
         except OSError as error:
             raise FileProblem(f"{home}: cannot be made ({error.strerror}): free space, or make it writable") from error
-        if self._ledger is None:
-            self._ledger = Ledger.open(
-                self._folder / LEDGER,
-                datum=DATUM,
-                limit=self._agreement.limit,
-                consent=self._consent,
-                witness=self._witness,
-                spend_missing=self._spend_missing,
-                disk=self._disk,
-            )
+        ledger, mechanism = self._open_ledger(), self._agreement.mechanism
+        acts_on_release = mechanism.releases_once and not ledger.may_release(settings_of(mechanism))
         return DurableClient(
             home,
-            costs,
-            self._agreement.mechanism,
-            ledger=self._ledger,
+            quadratic(1.0) if acts_on_release else self._cost_now(),  # then the cost is not looked at
+            mechanism,
+            ledger=ledger,
             run=welcome.run,
             prior=prior,
             averaging=averaging,
             weight=welcome.weight,
-            epsilon_per_report=self._agreement.certificate.epsilon,
             joined=welcome.offer.round,
-            **self._options,  # type: ignore[arg-type]
+            **self._options,
         )

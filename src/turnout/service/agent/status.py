@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from turnout.errors import FileProblem
-from turnout.privacy.ledger import Limit
+from turnout.privacy.ledger import DELTA, Limit, read_limit
+from turnout.privacy.spending import Spending
 from turnout.service.agent.command_work import left_over
 from turnout.service.agent.lease import MARKER
 from turnout.service.agent.membership import LOCK, PENDING, Membership
@@ -17,8 +18,12 @@ from turnout.service.agent.membership import LOCK, PENDING, Membership
 LEDGER, ROUNDS = "ledger.jsonl", "rounds.jsonl"
 
 
-def read_status(folder: str | Path) -> dict[str, Any]:
+def read_status(folder: str | Path, ledger: str | Path | None = None) -> dict[str, Any]:
     """A device's state for its own user: no cost, no intent, no probability.
+
+    Args:
+        folder: the device's.
+        ledger: the file, if it is not in the folder.
 
     Raises:
         FileProblem: there is no device in this folder.
@@ -36,32 +41,37 @@ def read_status(folder: str | Path) -> dict[str, Any]:
         found |= {"mechanism": dict(welcome.mechanism)} | _rounds(folder / welcome.run / ROUNDS)
     working = _small(folder / MARKER)
     found |= {"working": None if working is None else working.get("round"), "process": left_over(folder)}
-    return found | ledger_facts(folder)
+    return found | ledger_facts(Path(ledger or folder / LEDGER))
 
 
-def ledger_facts(folder: Path) -> dict[str, Any]:
-    """The ledger's limit and what is spent, or nothing if there is no ledger."""
-    spent, limit = 0, None
-    for entry in _lines(folder / LEDGER):
-        if entry.get("entry") == "reserved":
-            spent += 1
-        elif entry.get("entry") == "missing":
-            spent += int(entry["reports"])
+def ledger_facts(path: Path) -> dict[str, Any]:
+    """What a ledger allows and what is spent, from its lines; or nothing if there is no ledger."""
+    spending, limit = Spending(), None
+    for entry in _lines(path):
+        spending.take(entry)
         if isinstance(entry.get("limit"), dict):
-            limit = entry["limit"]
+            limit = read_limit(entry["limit"], limit)
     if limit is None:
         return {}
+    total = spending.total(DELTA)
     return {
-        "reports_spent": spent,
-        "limit_reports": int(limit["reports"]),
-        "limit_epsilon_per_report": float(limit["epsilon_per_report"]),
+        "reports_spent": spending.spent,
+        "releases_made": len(spending.releases),
+        "total_epsilon": total.epsilon,
+        "delta": total.delta,
+        "account": repr(total),
+        "limit_reports": limit.reports,
+        "limit_epsilon_per_report": limit.epsilon_per_report,
+        "limit_releases": limit.releases,
+        "limit_epsilon_per_release": limit.for_release,
     }
 
 
-def known_limit(folder: Path) -> Limit | None:
-    """What the ledger in a folder allows; None if there is none."""
-    facts = ledger_facts(folder)
-    return Limit(facts["limit_reports"], facts["limit_epsilon_per_report"]) if facts else None
+def known_limit(path: Path) -> Limit | None:
+    """What a ledger allows; None if there is none."""
+    facts = ledger_facts(path)
+    names = ("reports", "epsilon_per_report", "releases", "epsilon_per_release")
+    return Limit(*(facts[f"limit_{name}"] for name in names)) if facts else None
 
 
 def _rounds(path: Path) -> dict[str, Any]:

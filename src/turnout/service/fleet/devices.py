@@ -93,7 +93,8 @@ class Devices:
         open = batch[self.unsettled[batch] & (self.last[batch] == round)]
         if len(open):
             without = self._state(open).after(np.zeros(len(open)), self._averaging)
-            self._participations[open] = self._if_counted[open] if counted else without.participations
+            moves = counted or not self._averaging.takes_back
+            self._participations[open] = self._if_counted[open] if moves else without.participations
             self._rounds[open] = without.rounds
             self.unsettled[open] = False
         return contradicted

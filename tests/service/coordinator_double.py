@@ -152,5 +152,6 @@ def by_hand(rounds, mechanism=COIN, averaging=ALL, counts=lambda device, round: 
                 continue
             after, bits = client_step(COSTS[device], mechanism, state, signal_of(round), uniform, averaging=averaging)
             found[round, device] = bits[0]
-            state = after if counts(device, round) else missed(state, 1, averaging)
+            moves = counts(device, round) or not averaging.takes_back
+            state = after if moves else missed(state, 1, averaging)
     return found

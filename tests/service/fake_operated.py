@@ -10,6 +10,8 @@ from dataclasses import replace
 
 import uvicorn
 
+from turnout.algorithm.mechanisms.clamp import Clamp
+from turnout.privacy.public_account import PublicAccount
 from turnout.service.coordinator.device_list import device_list
 from turnout.service.coordinator.enrolment_desk import check_codes
 from turnout.service.coordinator.roll import Roll
@@ -87,7 +89,7 @@ class FakeOperated:
         gone = members - 60 if last["frozen"] else self.roll.gone()
         late = 0 if self.waiting_for else 14
         public = PublicAccount(Clamp(0.01), 1e-6)
-        account = {"text": public.sentence(1000), "epsilon_per_report": 0.01, "total_epsilon": 1.489, "delta": 1e-6}
+        account = {"text": public.sentence(1000), "epsilon_per_report": 0.01, "total_epsilon": 1.366, "delta": 1e-6}
         account |= {"reports": 1000, "against": public.against, "assumptions": list(public.assumptions)}
         return {
             "run": "night-shift", "round": len(self.books), "mode": self.mode, "capacity": self.capacity,

@@ -418,7 +418,7 @@ def test_prices_costs_and_runs_release_nothing_new(tmp_path):
 
 
 def test_a_cost_that_changes_shows_in_nothing_but_the_coin(tmp_path):
-    """No file is opened again, nothing is refused, nothing raised: neither with a report in each round nor a release."""
+    """No file is opened again, nothing is refused, nothing raised: with a report in each round, and with a release."""
     for name, mechanism in (("a", Clamp(1.0)), ("b", Memoized(4.0, 10.0))):
         coordinator = FakeCoordinator(mechanism=json.loads(json.dumps(mechanism.settings())))
         given = iter(range(1, 100))

@@ -118,8 +118,8 @@ def test_consent_is_explicit_and_recorded(tmp_path):
     assert read_status(tmp_path)["total_epsilon"] == math.inf
     with pytest.raises(Declined, match="no certificate"):
         make(tmp_path, coordinator).run(rounds=1)
+    other = FakeCoordinator(run="b", code="OTHER-CODE", mechanism=CLAMP | {"epsilon": 30.0})
     with pytest.raises(Declined, match="epsilon 30 per report"):
-        other = FakeCoordinator(run="b", code="OTHER-CODE", mechanism=CLAMP | {"epsilon": 30.0})
         make(tmp_path, other, code="OTHER-CODE").run(rounds=1)
     own = make(tmp_path / "c", FakeCoordinator(mechanism=CLAMP | {"epsilon": 2.0}), mechanism=Clamp(0.5))
     assert own.join()[1].certificate.epsilon == 0.5

@@ -55,7 +55,7 @@ def test_a_snapshot_as_metrics():
     assert found["turnout_faults_total"] == {'fault="late reports"': 3}
     assert found["turnout_reports_total"] == {"": 1184 * 20}
     assert found["turnout_most_signal"] == {"": math.inf}
-    assert found["turnout_account_total_epsilon"] == {"": 6}
+    assert found["turnout_account_total_epsilon"] == {"": 1.366}
 
 
 @pytest.mark.parametrize(

@@ -358,7 +358,7 @@ def test_nobody_comes_at_a_signal_that_calls_nobody(tmp_path: Path) -> None:
     )
     store = begun(tmp_path / "run.db", rules, capacity=3.0)
     with running(store) as coordinator:
-        options = {"consent": True, "limit": LIMIT, "disk": Unsynced()}
+        options = {"accept_uncertified": True, "limit": LIMIT, "disk": Unsynced()}
         agents = [
             Agent(coordinator.url, tmp_path / str(number), 1.0, code=code, **options)
             for number, code in enumerate(codes_for(store, 5))

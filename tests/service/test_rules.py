@@ -78,7 +78,10 @@ def test_a_plan_s_file_is_enough_but_for_the_one_choice_that_has_no_default() ->
         ({"safety": {}, "safty": {"missing": "absent"}}, "safty is not a known setting .* did you mean 'safety'"),
         ({"wait_for": -1}, "wait_for must be 0 or more"),
         ({"observer": "nobody"}, "observer must be 'every-report' or 'sum'"),
-        ({"observer": "sum"}, "must be by 'probability', got 'bit': a history that moves by the bit carries hidden bits"),
+        (
+            {"observer": "sum"},
+            "must be by 'probability', got 'bit': a history that moves by the bit carries hidden bits",
+        ),
         (
             {"observer": "sum", "averaging": {"by": "probability"}, "safety": {"missing": "last"}},
             "must be 'absent', got 'last': a silent client's last bit is repeated in later sums",

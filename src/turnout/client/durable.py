@@ -15,8 +15,8 @@ without a bit, a ledger that was lost as bits without a reservation: both are re
 
 Coins are made from the ledger's secret key and from run, round, signal and history. So a copy of all files that was
 restored unnoticed repeats its bit when it is asked the same again. What remains possible: whoever can restore all
-files (ledger, witness, rounds) *and* choose another signal gets another report about the same round, as often as that is
-done; and a cost that has changed in between may show as another bit.
+files (ledger, witness, rounds) *and* choose another signal gets another report about the same round, as often as that
+is done; and a cost that has changed in between may show as another bit.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from turnout.algorithm.arithmetic import inside
 from turnout.algorithm.client import Averaging, ClientState, Prior, client_step
 from turnout.algorithm.coins import ENROLMENT, Coins, KeyedCoins
 from turnout.algorithm.mechanism import Mechanism, Public
-from turnout.client.store import Decision, RoundLost, RoundPassed, RoundStore, Stop
+from turnout.client.store import Decision, OnFile, RoundLost, RoundPassed, RoundStore, Stop
 from turnout.errors import TurnoutError, invalid
 from turnout.privacy.accounting import Account
 from turnout.privacy.certificate import certificate
@@ -43,6 +43,9 @@ from turnout.privacy.ledger import BudgetSpent, Ledger
 from turnout.privacy.observer import Observer
 from turnout.privacy.spending import Kind
 from turnout.problem.costs import Array, Costs, PolynomialCosts
+
+ROUNDS = "rounds.jsonl"
+"""A run's file in its folder."""
 
 DATUM = "the cost of taking part"
 """The private datum of every client's ledger."""
@@ -83,8 +86,8 @@ class DurableClient:
     Args:
         folder: where its store is; must exist, and is for this client in this run alone.
         costs: its own private cost, a population of one; `act_on` changes it.
-        mechanism: how intent becomes a probability. Its certificate is made here. Where it releases once at joining, and
-            the ledger has a release already, the client acts on that one, whatever the price now.
+        mechanism: how intent becomes a probability. Its certificate is made here. Where it releases once at joining,
+            and the ledger has a release already, the client acts on that one, whatever the price now.
         ledger: the open ledger of the private cost; may be shared by several runs and processes.
         run: the run's name, unique among all servers.
         prior: the public average that its history starts from.
@@ -154,7 +157,7 @@ class DurableClient:
             "prior": [float(prior.average), float(prior.rounds)],
             "averaging": [self._averaging.remember, self._averaging.by],
         }
-        self._store = RoundStore(Path(folder, "rounds.jsonl"), settings, start, self._averaging, joined, disk)
+        self._store = RoundStore(Path(folder, ROUNDS), settings, start, self._averaging, joined, disk)
         try:
             self._settle()
             self._memory = self._released()  # not before the ledger is known to have all that was released
@@ -396,6 +399,20 @@ class DurableClient:
         probability = float(inside(0.0, wish, 1.0))
         bit = bool(self._uniform(round, signal, state)[0] < probability)
         return Decision(round, "followed", bit, float(bit) if self._averaging.by == "bit" else probability, signal)
+
+
+def account_for_all(ledger: Ledger, folder: Path) -> None:
+    """Compare a ledger with every run that a folder has on file, also those that are not open.
+
+    Raises:
+        LedgerRolledBack: some reports, or a release, are not counted; with `spend_missing` they are from now on.
+    """
+    for path in sorted(folder.glob(f"*/{ROUNDS}")):
+        found = OnFile.read(path)
+        if found is not None:
+            ledger.account_for(found.run, found.tossed, found.folded)
+            if found.release is not None:
+                ledger.account_for_release(found.release)
 
 
 def settings_of(mechanism: Mechanism) -> dict[str, Any]:

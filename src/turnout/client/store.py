@@ -13,7 +13,7 @@ import numpy as np
 
 from turnout.algorithm.client import Averaging, ClientState
 from turnout.errors import TurnoutError, invalid
-from turnout.privacy.journal import Disk, Journal
+from turnout.privacy.journal import Disk, Journal, entries_of
 from turnout.privacy.spending import plain
 
 KEPT = 256
@@ -114,6 +114,41 @@ def missed(state: ClientState, rounds: int, averaging: Averaging) -> ClientState
     full = max(0.0, rest - max(0.0, averaging.cap - length))  # rounds in which an older one fades
     fades = (1.0 - 1.0 / averaging.cap) ** full if full else 1.0
     return ClientState(state.participations * fades, min(length + rest, averaging.cap), state.memory)
+
+
+@dataclass(frozen=True)
+class OnFile:
+    """What a client's file tells of a run that is not open.
+
+    Attributes:
+        run: which.
+        tossed: the rounds on file whose reports were reserved, with their epsilon.
+        folded: how many were reserved before these, by their epsilon.
+        release: what the client acted on; None if there was none.
+    """
+
+    run: str
+    tossed: dict[int, float]
+    folded: Counter[float]
+    release: dict[str, Any] | None
+
+    @classmethod
+    def read(cls, path: Path) -> OnFile | None:
+        """From a file that may be in use; None if it is none, or damaged."""
+        entries = list(entries_of(path))
+        try:
+            header, decided = entries[0], [_decision(entry) for entry in entries if entry["entry"] == "decided"]
+            tossed = {decision.round: decision.epsilon for decision in decided if decision.epsilon > 0.0}
+            releases = [entry["release"] for entry in entries if entry["entry"] == "released"]
+            return cls(header["run"], tossed, _folded_on_file(header), releases[-1] if releases else None)
+        except (IndexError, KeyError, TypeError):
+            return None
+
+
+def _folded_on_file(header: Mapping[str, Any]) -> Counter[float]:
+    folded = header.get("folded", 0)  # of an older turnout: a mere number, of which nothing more is known
+    older = [[math.inf, folded]] if isinstance(folded, int) else folded
+    return Counter({float(epsilon): number for epsilon, number in older if number})
 
 
 class RoundStore:
@@ -272,9 +307,7 @@ class RoundStore:
         history = header["history"]
         self._base = ClientState(np.array([history["participations"]]), history["rounds"], self._base.memory)
         self._base_last = header["last"]
-        folded = header.get("folded", 0)  # of an older turnout: a mere number, of which nothing more is known
-        older = [[math.inf, folded]] if isinstance(folded, int) else folded
-        self.folded = Counter({float(epsilon): number for epsilon, number in older if number})
+        self.folded = _folded_on_file(header)
         for entry in entries:
             if entry["entry"] == "decided":
                 self._take(_decision(entry))

@@ -268,9 +268,9 @@ def _too_much(mechanism: Mechanism, promise: Certificate, limit: Limit) -> str:
     said = f"{EPSILON_PER_RELEASE}={float(promise.epsilon)!r}"
     study = f"{limit.reports}, {limit.epsilon_per_report!r}, epsilon_per_release={float(promise.epsilon)!r}"
     return (
-        f"{has}, which is all that it ever gives away, since it releases once; that is more than this client allows, or "
-        f"its cost was released before and that is lost: use a smaller one, or its owner allows it with {said} (or a "
-        f"further release with {RELEASES}) in node-config (in a study, limit=Limit({study}))"
+        f"{has}, which is all that it ever gives away, since it releases once; that is more than this client allows, "
+        f"or its cost was released before and that is lost: use a smaller one, or its owner allows it with {said} (or "
+        f"a further release with {RELEASES}) in node-config (in a study, limit=Limit({study}))"
     )
 
 

@@ -14,7 +14,7 @@ from flwr.app import ConfigRecord, RecordDict
 from turnout.algorithm.client import Averaging, ClientState, Prior, client_step
 from turnout.algorithm.coins import ENROLMENT, Coins
 from turnout.algorithm.mechanism import Mechanism
-from turnout.client.durable import DATUM, DurableClient, Stopped
+from turnout.client.durable import DATUM, DurableClient, Stopped, account_for_all
 from turnout.client.store import Conflict, RoundLost, RoundPassed, missed
 from turnout.flower.protocol import RECORD, Question
 from turnout.privacy.journal import Disk, InUse
@@ -23,6 +23,9 @@ from turnout.problem.costs import Costs, PolynomialCosts
 
 PATIENCE = 10.0
 """Seconds to wait for another process of this client that is just deciding."""
+
+_COMPARED: set[Path] = set()
+"""Folders whose runs were compared with their ledger."""
 
 Result = TypeVar("Result")
 
@@ -66,16 +69,18 @@ class StateDirectory:
         folder = self._run_folder(run)
 
         def once() -> bool:
-            with (
-                Ledger.open(
-                    self._ledger,
-                    datum=DATUM,
-                    limit=limit,
-                    consent=consent,
-                    accept_uncertified=accept_uncertified,
-                    witness=self._witness,
-                ) as ledger,
-                DurableClient(
+            with Ledger.open(
+                self._ledger,
+                datum=DATUM,
+                limit=limit,
+                consent=consent,
+                accept_uncertified=accept_uncertified,
+                witness=self._witness,
+            ) as ledger:
+                if self._folder not in _COMPARED:  # once a process is enough
+                    account_for_all(ledger, self._folder)
+                    _COMPARED.add(self._folder)
+                with DurableClient(
                     folder,
                     costs,
                     mechanism,
@@ -83,10 +88,9 @@ class StateDirectory:
                     run=run,
                     prior=Prior(question.prior_average, question.prior_rounds),
                     after_stop=after_stop,
-                ) as client,
-            ):
-                acknowledge(client, question)
-                return client.decide(question.round, question.signal)
+                ) as client:
+                    acknowledge(client, question)
+                    return client.decide(question.round, question.signal)
 
         return _when_free(once)
 

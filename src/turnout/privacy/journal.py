@@ -105,6 +105,21 @@ def unseal(line: bytes, before: Head) -> dict[str, Any] | None:
     return entry if whole and isinstance(entry.get("number"), int) and entry["number"] > before.number else None
 
 
+def entries_of(path: Path) -> Iterator[dict[str, Any]]:
+    """The whole entries of a journal that may be growing; no lock is taken. None if it cannot be read."""
+    try:
+        with open(path, "rb") as file:
+            for line in file:
+                try:
+                    entry = json.loads(line)
+                except ValueError:
+                    return
+                if isinstance(entry, dict):
+                    yield entry
+    except OSError:
+        return
+
+
 class Journal:
     """An open journal, locked for this object alone; mode 0600; made empty if it is not there.
 
@@ -180,7 +195,7 @@ class Journal:
                 self.let_go()
 
     def _catch_up(self) -> list[dict[str, Any]]:
-        """Read what others have added; a line that one of them has left torn is dropped, its `append` never returned."""
+        """Read what others have added; a line that one has left torn is dropped, since its `append` did not return."""
         try:
             here, there = os.fstat(self._descriptor), os.stat(self.path)
             if not os.path.samestat(here, there) or here.st_size < self._size:

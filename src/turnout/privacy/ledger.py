@@ -18,8 +18,8 @@ the witness are on the disk. `release` does the same, with what was released in 
 
 A restored older ledger ends before its witness, or does not contain the witness's hash: refused. So the witness is
 kept outside the ledger's folder, where a restored copy of the folder does not bring it back too. Where
-both files are restored or deleted at once, a client that still has its rounds on file notices (`account_for`). Where all
-three are restored, nothing can notice: then the coins, made from the ledger's key, repeat the same bit for the same
+both files are restored or deleted at once, a client that still has its rounds on file notices (`account_for`). Where
+all three are restored, nothing can notice: then the coins, made from the ledger's key, repeat the same bit for the same
 signal (`KeyedCoins`), and only a signal that differs from the one before gets another report out of the client.
 """
 
@@ -152,8 +152,8 @@ class Ledger:
     Example:
         >>> import tempfile
         >>> with tempfile.TemporaryDirectory() as folder:
-        ...     opened = Ledger.open(f"{folder}/cost.jsonl", datum="my cost", limit=Limit(2, 0.5), witness=f"{folder}/w")
-        ...     with opened as ledger:
+        ...     limit, witness = Limit(reports=2, epsilon_per_report=0.5), f"{folder}/witness"
+        ...     with Ledger.open(f"{folder}/cost.jsonl", datum="my cost", limit=limit, witness=witness) as ledger:
         ...         _ = ledger.reserve("run-1", 0, epsilon_per_report=0.5)
         ...         again = ledger.reserve("run-1", 0, epsilon_per_report=0.5)
         ...         again.new, ledger.spent, ledger.remaining

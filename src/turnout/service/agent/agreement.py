@@ -95,8 +95,8 @@ def agree(
             once, option = ", which is all that it ever gives away, since it releases once", "--epsilon-per-release"
         raise Declined(
             f"{mechanism.kind} has epsilon {epsilon:.6g} per {promise.per} against {promise.against}{once}, more than "
-            f"the {allowed:g} that this device allows: ask for a smaller one, or allow it ({option} {float(epsilon)!r}, "
-            "with --raise-limit if the device has a ledger)"
+            f"the {allowed:g} that this device allows: ask for a smaller one, or allow it ({option} "
+            f"{float(epsilon)!r}, with --raise-limit if the device has a ledger)"
         )
     return Agreement(mechanism, promise)
 

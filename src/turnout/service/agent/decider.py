@@ -9,7 +9,7 @@ from typing import Any
 from turnout.algorithm.coins import Coins
 from turnout.algorithm.mechanism import Mechanism
 from turnout.client.cost_files import Cost, cost_from, quadratic
-from turnout.client.durable import DATUM, DurableClient, Stopped, at_most, settings_of
+from turnout.client.durable import DATUM, DurableClient, Stopped, account_for_all, at_most, settings_of
 from turnout.client.store import Conflict, RoundLost, RoundPassed
 from turnout.errors import FileProblem, TurnoutError
 from turnout.privacy.accounting import Account
@@ -197,7 +197,14 @@ class Decider:
         if self._ledger is None:
             limit = self._limit if self._closed is None else None  # said once; later what is on file holds
             options = self._ledger_options
-            self._ledger = Ledger.open(self._path, datum=DATUM, limit=limit, usual=USUAL_LIMIT, **options)
+            ledger = Ledger.open(self._path, datum=DATUM, limit=limit, usual=USUAL_LIMIT, **options)
+            try:
+                if self._closed is None:  # once is enough
+                    account_for_all(ledger, self._folder)
+            except BaseException:
+                ledger.close()
+                raise
+            self._ledger = ledger
         return self._ledger
 
     def _open(self) -> DurableClient:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from turnout.errors import FileProblem
+from turnout.privacy.journal import entries_of
 from turnout.privacy.ledger import DELTA, Limit, read_limit
 from turnout.privacy.spending import Spending
 from turnout.service.agent.command_work import left_over
@@ -47,7 +46,7 @@ def read_status(folder: str | Path, ledger: str | Path | None = None) -> dict[st
 def ledger_facts(path: Path) -> dict[str, Any]:
     """What a ledger allows and what is spent, from its lines; or nothing if there is no ledger."""
     spending, limit = Spending(), None
-    for entry in _lines(path):
+    for entry in entries_of(path):
         spending.take(entry)
         if isinstance(entry.get("limit"), dict):
             limit = read_limit(entry["limit"], limit)
@@ -78,7 +77,7 @@ def _rounds(path: Path) -> dict[str, Any]:
     decided: dict[int, bool] = {}
     counted: dict[int, Any] = {}
     lost, stopped = 0, None
-    for entry in _lines(path):
+    for entry in entries_of(path):
         if entry.get("entry") == "decided":
             decided[entry["round"]], counted[entry["round"]] = entry["participates"], entry["counted"]
             lost += entry["kind"] == "lost"
@@ -98,23 +97,8 @@ def _rounds(path: Path) -> dict[str, Any]:
     }
 
 
-def _lines(path: Path) -> Iterator[dict[str, Any]]:
-    """The whole entries of a journal that may be growing."""
-    try:
-        with open(path, "rb") as file:
-            for line in file:
-                try:
-                    entry = json.loads(line)
-                except ValueError:
-                    return
-                if isinstance(entry, dict):
-                    yield entry
-    except OSError:
-        return
-
-
 def _small(path: Path) -> dict[str, Any] | None:
-    return next(_lines(path), None)
+    return next(entries_of(path), None)
 
 
 def _locked(folder: Path) -> bool | None:

@@ -201,7 +201,6 @@ def test_a_durable_client_refuses_it_and_spends_nothing(tmp_path):
                 ledger=ledger,
                 run="a",
                 prior=Prior(0.5),
-                epsilon_per_report=4.0,
             )
         assert ledger.remaining == 10
 

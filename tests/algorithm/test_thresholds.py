@@ -8,11 +8,17 @@ import numpy as np
 import pytest
 
 from turnout import ClientState, PolynomialCosts, SystemCoins, client_step
+from turnout.algorithm.client import SMALLEST_AVERAGE
 from turnout.algorithm.mechanism import Public
-from turnout.algorithm.mechanisms import Clamp, RandomizedResponse, TrackingClamp
+from turnout.algorithm.mechanisms import CappedCoin, Clamp, Memoized, RandomizedResponse, TrackingClamp
+from turnout.algorithm.mechanisms.tracking_clamp import MARGIN, margin
 from turnout.algorithm.thresholds import WORDS, growth, holds, widest_box
+from turnout.privacy.certificate import certificate
 
 EPSILONS = [0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 7.5, 10.0]
+
+ALL_EPSILONS = [*np.geomspace(1e-16, 0.05, 60).tolist(), *np.linspace(0.05, 30.0, 600).tolist()]
+"""Dense in (0, 30]."""
 
 
 def exactly(low, high, epsilon):
@@ -59,6 +65,98 @@ def test_every_probability_compares_as_integers_inside_the_bound(epsilon, make):
         thresholds = [math.ceil(Fraction(float(chance)) * WORDS) for chance in mechanism.probability(intents, public)]
         low, high = min(thresholds), max(thresholds)
         assert exactly(low, high, epsilon)
+
+
+def broken(boxes, epsilon):
+    """Of boxes (low, high) of probabilities, shape (boxes, 2): how many break their promise. Exact integers.
+
+    A probability p says yes for ceil(p 2^53) words. A box whose low lies above its high gives high, always.
+    """
+    with localcontext(prec=80):
+        factor = int(Decimal(epsilon).exp() * (1 - Decimal(10) ** -70) * 2**200)  # a lower bound, times 2^200
+    words = np.ceil(np.asarray(boxes) * 2.0**53).astype(np.int64).tolist()  # exact: a power of 2, a whole number
+    return sum(
+        low < high and (high << 200 > factor * low or (WORDS - low) << 200 > factor * (WORDS - high))
+        for low, high in words
+    )
+
+
+def averages_at(floor):
+    """Both ends of the boxes' centres, what lies beyond them, and many between and near the ends."""
+    near = floor * np.geomspace(1.0, min(20.0, 0.5 / floor), 200)
+    return np.concatenate([[SMALLEST_AVERAGE, 0.5, 1.0], near, 1.0 - near, np.linspace(0.0, 1.0, 501)])
+
+
+FLOORS = [1e-4, 0.001, 0.005, 0.1, 0.4999]
+
+
+@pytest.mark.parametrize("floor", FLOORS)
+def test_a_tracking_box_keeps_its_promise_at_every_epsilon_and_average(floor):
+    """Exactly, for the words of the real coin: docs/proofs/tracking-clamp.md."""
+    averages = averages_at(floor)
+    for epsilon in ALL_EPSILONS:
+        low, high = TrackingClamp(epsilon, floor).box(Public(average=averages))
+        assert broken(np.stack([low, high], axis=1), epsilon) == 0, epsilon
+
+
+@pytest.mark.parametrize(("floor", "first"), [(1e-4, 14.0), (0.005, 16.1), (0.4999, 16.6)])
+def test_a_margin_that_does_not_grow_breaks_it(floor, first):
+    """The sabotaged twin: 5e-10 for every epsilon, which was not enough from about 14 on."""
+    averages = averages_at(floor)
+
+    def breaks(epsilon):
+        parameters = float(growth(epsilon, less=MARGIN)), floor
+        return broken(np.stack(TrackingClamp.limits(averages, parameters), axis=1), epsilon) > 0
+
+    assert sum(breaks(epsilon) for epsilon in np.linspace(17.0, 30.0, 20)) >= 6
+    assert any(breaks(epsilon) for epsilon in np.linspace(first - 0.5, first, 11))
+    assert not any(breaks(epsilon) for epsilon in np.linspace(1.0, 12.0, 12))
+
+
+def test_the_margin_grows_only_where_it_must():
+    """Runs of a usual epsilon stay as they were, to the bit."""
+    for epsilon in np.linspace(0.01, 14.4, 200):
+        assert TrackingClamp(epsilon).parameters() == (float(growth(epsilon, less=MARGIN)), 0.005)
+        assert margin(min(epsilon, 10.7), 1e-4) == MARGIN
+    growing = [margin(epsilon, 0.005) for epsilon in np.linspace(14.5, 30.0, 50)]
+    assert growing == sorted(set(growing))
+    assert MARGIN < growing[0] < growing[-1] < Decimal("0.003")
+
+
+@pytest.mark.parametrize("center", [0.5, 1e-4, 0.05, 0.7, 1.0 - 1e-4])
+def test_fixed_boxes_keep_their_promise_at_every_epsilon(center):
+    """Clamp, and randomized response, which has the box in the middle."""
+    kinds = [Clamp, RandomizedResponse] if center == 0.5 else [Clamp]
+    for epsilon in ALL_EPSILONS[20:]:  # with a smaller one, no box of whole words is left
+        for make in kinds:
+            mechanism = make(epsilon, center) if make is Clamp else make(epsilon)
+            chances = mechanism.probability([0.0, 0.25, 0.5, 1.0, np.nan], Public())
+            assert broken([(min(chances), max(chances))], epsilon) == 0, epsilon
+
+
+def test_a_capped_coin_keeps_its_certificate_at_every_epsilon():
+    """The epsilon follows from the box, rounded upwards."""
+    found = []
+    for beta in np.geomspace(1e-6, 30.0, 60):
+        for cap in (1e-12, 1e-3, 0.3, 0.8, 1.0 - 1e-6, 1.0 - 2.0**-53):
+            mechanism = CappedCoin(float(beta), cap)
+            found.append(certificate(mechanism).epsilon)
+            chances = mechanism.probability([0.0, 0.25, 0.5, 1.0, np.nan], Public())
+            assert broken([(min(chances), max(chances))], found[-1]) == 0, mechanism
+    assert min(found) < 1e-5
+    assert max(found) > 30.0
+
+
+def test_a_release_keeps_its_promise_at_every_epsilon():
+    """Of any two costs, each level is released by at most e^epsilon times as many words."""
+    costs = PolynomialCosts([[1e-9], [1e9], [1.0], [5.0], [20.0]], (2,))
+    for epsilon in ALL_EPSILONS[20::3]:
+        words = Memoized(epsilon, price=10.0).words_by_level(costs)
+        assert set(words.sum(axis=1).tolist()) == {WORDS}
+        with localcontext(prec=80):
+            factor = Fraction(Decimal(epsilon).exp() * (1 - Decimal(10) ** -70))
+        for least, most in zip(words.min(axis=0).tolist(), words.max(axis=0).tolist(), strict=True):
+            assert 0 < least <= most <= factor * least
 
 
 def test_a_real_client_reports_whatever_happens():

@@ -63,13 +63,54 @@ def test_a_false_claim_is_refuted_and_the_exit_status_says_so():
 
 
 def test_only_the_sum():
-    done = turnout_audit("--sum-only", 5, "--rounds", 1, "--trials", 20000, "--seed", 1, "--json")
+    few = ("--observer", "sum", "--rounds", 1, "--trials", 20000, "--seed", 1)
+    done = turnout_audit("--honest", 5, *few, "--json")
     assert done.returncode == 0
     found = json.loads(done.stdout)["audits"][0]["findings"]
     assert all(one["epsilon_at_least"] <= one["claimed_epsilon"] for one in found)
-    assert all("sees only the sum, with 5 honest others" in one["claim"] for one in found)
-    small = turnout_audit("--sum-only", 5, "--rounds", 1, "--trials", 20000, "--seed", 1, "--claim", 0.5)
+    seen = "against an observer of the sum alone, with 5 honest others, if an aggregator that you trust hides"
+    assert all(seen in one["claim"] for one in found)
+    small = turnout_audit("--honest", 5, *few, "--claim", 0.5)
     assert small.returncode == 1
+    assert "if an aggregator that you trust hides single reports" in " ".join(small.stdout.split())
+
+
+def test_weights():
+    """The account of equal weights is refuted for a heavy client, that of its own weight is not."""
+    few = ("--observer", "sum", "--rounds", 1, "--trials", 20000, "--seed", 1, "--delta", 0.01)
+    heavy = ("--weights", "20,1,1,1,1,1,1,1,1,1,1")
+    mended = turnout_audit(*few, *heavy, "--json")
+    assert mended.returncode == 0
+    facts = json.loads(mended.stdout)["audits"][0]
+    assert facts["name"].endswith("only the sum with 10 others, weight 20 among 1, 1, 1, 1, 1, 1, 1, 1, 1, 1")
+    equal = json.loads(turnout_audit(*few, "--honest", 10, "--json").stdout)["audits"][0]["findings"][0]
+    assert turnout_audit(*few, *heavy, "--claim", equal["claimed_epsilon"]).returncode == 1
+
+
+def test_what_the_words_of_the_real_coin_say_is_printed():
+    """Exactly, and not from draws: a claim that is too small by 1e-6 is refuted with a hundred of these."""
+    few = ("--rounds", 1, "--trials", 100, "--seed", 1)
+    facts = json.loads(turnout_audit(*few, "--json").stdout)["audits"][0]
+    (exact,) = [found for found in facts["findings"] if found["exact"]]
+    assert exact["hits"][1] == exact["hits"][3] == 2**53
+    assert 0.99999999 < exact["epsilon_at_least"] <= 1.0
+    done = turnout_audit(*few, "--claim", 0.999999)
+    assert done.returncode == 1
+    assert "of 2^53 words against" in " ".join(done.stdout.split())
+
+
+def test_all_of_ours_with_what_they_assume():
+    done = turnout_audit("--all", "--trials", 500, "--seed", 1)
+    assert done.returncode == 0, done.stdout + done.stderr
+    text = " ".join(done.stdout.split())
+    assert "(16 audits, family-wise false-alarm rate 1e-06)" in text
+    for assumption in (
+        "if the client's whole history is public",
+        "if the cost is released once, across all runs and servers",
+        "if an aggregator that you trust hides single reports (nothing in turnout does)",
+        "if the honest others report in every round",
+    ):
+        assert assumption in text
 
 
 def test_a_reporter_of_ones_own(folder):
@@ -93,7 +134,13 @@ def test_a_reporter_of_ones_own(folder):
         (["--reporter", "mine:reporter", "--claim", 1, "--epsilon", 1], "leave one out"),
         (["--all", "--claim", 1], "--all must be"),
         (["--mechanism", "classical"], "one with a bound"),
-        (["--mechanism", "tracking-clamp", "--sum-only", 3], "averaging by 'probability'"),
+        (["--mechanism", "tracking-clamp", "--observer", "sum", "--honest", 3], "where averages are not public"),
+        (["--observer", "sum"], "--honest must be given with --observer sum, or --weights"),
+        (["--observer", "sum", "--weights", "1,x"], "--weights must be whole numbers"),
+        (["--observer", "sum", "--weights", "1,1", "--honest", 5], "honest must be below 2"),
+        (["--observer", "server", "--honest", 5], "observer must be 'every-report' or 'sum'"),
+        (["--honest", 5], "given for an observer of the sum alone"),
+        (["--all", "--observer", "sum", "--honest", 5], "--all must be"),
         (["--set", "rounds=3"], "--set must be a setting of the mechanism"),
         (["--rounds", 0], "--rounds must be at least 1"),
     ],

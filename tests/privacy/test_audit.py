@@ -296,3 +296,40 @@ def test_one_claim_refuted_is_enough():
         assert (outcome.verdict, outcome.refuted) == (verdict, verdict == "refuted")
         assert first == f"mine: {verdict} (false-alarm rate 1e-06 over 8 tests of 2,000 trials a cost)"
         assert rest == [f"  {one}" for one in findings]
+
+
+def test_what_was_counted_exactly_is_shown_with_more_digits_and_rounded_down():
+    claim, half = Claim(16.0, 1, of="report"), 2**52
+    for lower, exact, shown in (
+        (16.00000000049, True, "16.0000000004"),
+        (0.99999, False, "0.9999"),
+        (1.25, False, "1.2500"),
+        (0.0, True, "0.0000"),
+        (math.inf, True, "inf"),
+    ):
+        assert Finding(claim, lower, "exact: 12 of 2^53 words against 5", half, 2 * half, exact=exact).shown == shown
+    text = str(Finding(claim, 16.5, "exact: 12 of 2^53 words against 5", 12, 2 * half, 5, 2 * half, exact=True))
+    assert text.startswith("REFUTED: ")
+    assert text.endswith("at least 16.5 (exact: 12 of 2^53 words against 5)")
+
+
+def test_what_is_known_without_draws_is_told_and_counts_as_worst_only_if_it_refutes():
+    holds, fails = (Finding(Claim(1.0, 1), lower, "exact", exact=True) for lower in (1.0, 1.1))
+    claims = per_report(10.0, 1)
+    for known, verdict in (((holds,), "not refuted"), ((holds, fails), "refuted")):
+        outcome = audit(tells, claims, trials=700, known=known, **ONE_ROUND)
+        assert (outcome.verdict, outcome.findings[len(claims) :]) == (verdict, known)
+        assert outcome.worst is (known[-1] if verdict == "refuted" else outcome.findings[0])
+        assert outcome.tests == 4 * len(claims)  # they need no part of the false-alarm rate
+
+
+def test_ctrl_c_leaves_what_is_known_without_draws():
+    def reporter(costs, signals, trials, seed):
+        if trials == 500:
+            raise KeyboardInterrupt
+        return tells(costs, signals, trials, seed)
+
+    known = Finding(Claim(1.0, 1), 1.0, "exact", exact=True)
+    with pytest.raises(AuditInterrupted) as stop:
+        audit(reporter, per_report(1.0, 1)[:1], trials=500, explore=100, known=[known], **ONE_ROUND)
+    assert stop.value.audit.findings[-1] is known

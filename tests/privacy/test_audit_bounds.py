@@ -3,6 +3,7 @@
 import math
 import re
 import sys
+from decimal import Decimal, localcontext
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ from turnout.privacy.audit_bounds import (
     chance_at_least,
     chance_at_most,
     epsilon_at_least,
+    epsilon_of_words,
     guessed_epsilon,
     smallest_caught,
 )
@@ -169,3 +171,15 @@ def test_without_scipy_one_line_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "scipy.stats", None)
     with pytest.raises(MissingExtra, match=r"the power of an audit needs scipy, .*turnout\[lab\]"):
         smallest_caught(1.0, 100, 0.1)
+
+
+@pytest.mark.parametrize(
+    ("words", "other"), [(2**53, 1), (2**53 - 1, 2**53 - 2), (3, 2), (6584790284608188, 2422408970132804), (843, 842)]
+)
+def test_counts_of_words_give_a_lower_bound_that_is_next_to_the_truth(words, other):
+    """Compared in 100 digits: never above the logarithm of the ratio, and within two roundings of it."""
+    with localcontext(prec=100):
+        true, found = (Decimal(words) / Decimal(other)).ln(), Decimal(epsilon_of_words(words, other))
+        assert found <= true <= Decimal(math.nextafter(math.nextafter(float(found), math.inf), math.inf))
+    assert epsilon_of_words(other, words) == epsilon_of_words(other, other) == 0.0
+    assert epsilon_of_words(words, 0) == math.inf

@@ -1,13 +1,15 @@
 """What an audit tries to refute: in words, and which bounds a promise implies."""
 
 import math
+from dataclasses import replace
 
 import pytest
 
-from turnout import Classical
+from turnout import Averaging, Classical
 from turnout.algorithm.mechanisms import Clamp, Memoized, RandomizedResponse, TrackingClamp
 from turnout.privacy.accounting import total_epsilon
 from turnout.privacy.audit_claims import Claim, in_total, of_budget, of_mechanism, of_sum, per_report
+from turnout.privacy.observer import PUBLIC_HISTORY, RELEASED_ONCE, Observer
 from turnout.privacy.sum_only import total_epsilon_sum_only
 
 SERVER = "an observer of every report"
@@ -89,12 +91,13 @@ def test_a_budget_promises_totals_and_silence_after_them():
 
 def test_the_account_of_a_sum():
     low, high = Clamp(1.0).parameters()
-    found = of_sum(Clamp(1.0), honest=3, rounds=1)
+    three = Observer("sum", 3, averaging=Averaging(by="probability"))
+    found = of_sum(Clamp(1.0), three, rounds=1)
     deltas = (1e-6, 0.01, 0.1)
     assert told(found) == [("total", total_epsilon_sum_only(low, high, 1, each, 3).epsilon, each) for each in deltas]
-    assert all("only the sum" in str(claim) for claim in found)
-    with pytest.raises(ValueError, match="averaging by 'probability'"):
-        of_sum(TrackingClamp(1.0), 5, 1)
+    assert all("an observer of the sum alone, with 3 honest others, if an aggregator" in str(claim) for claim in found)
+    with pytest.raises(ValueError, match="where averages are not public"):
+        of_sum(TrackingClamp(1.0), three, 1)
 
 
 def test_what_the_certificate_of_a_mechanism_implies():
@@ -102,8 +105,10 @@ def test_what_the_certificate_of_a_mechanism_implies():
     low, high = Clamp(1.0, center=0.1).parameters()
     assert of_mechanism(Clamp(1.0, center=0.1), 3) == per_report(1.0, 3, box=(low, high))
     assert of_mechanism(Clamp(1.0, center=0.1), 3) != per_report(1.0, 3)
-    assert of_mechanism(TrackingClamp(1.0), 3, 1e-4) == per_report(1.0, 3, 1e-4)
+    public = [replace(claim, assumptions=(PUBLIC_HISTORY,)) for claim in per_report(1.0, 3, 1e-4)]
+    assert of_mechanism(TrackingClamp(1.0), 3, 1e-4) == tuple(public)
     assert of_mechanism(RandomizedResponse(2.0), 2)[0] == Claim(2.0, 2, of="report")
-    assert of_mechanism(Memoized(4.0, price=10.0), 12) == in_total(4.0, 12)
+    (once,) = of_mechanism(Memoized(4.0, price=10.0), 12)
+    assert (once,) == tuple(replace(claim, assumptions=(RELEASED_ONCE,)) for claim in in_total(4.0, 12))
     with pytest.raises(ValueError, match="classical must be one with a bound"):
         of_mechanism(Classical(), 2)

@@ -10,6 +10,7 @@ from turnout.privacy.audit_events import (
     Beginning,
     Column,
     CountAndChanges,
+    Differences,
     Event,
     Layout,
     Score,
@@ -223,3 +224,15 @@ def test_a_learned_score_adds_up_the_ratios_of_each_answer_after_the_one_before(
     for pair, expected in total.items():
         step = int(score.codes(np.array([pair]))[0])
         assert step == sum(expected >= edge - 1e-12 for edge in score.edges)
+
+
+@pytest.mark.parametrize("columns", [2, 3, 4])
+def test_differences_tell_what_comes_back_with_the_same_noise(columns):
+    """Even rounds less odd ones, counted from the least possible: each value that can be has a code from 0 on."""
+    rows = np.array(list(itertools.product(range(3), repeat=columns)), dtype=np.int16)
+    codes = Differences(columns, 3).codes(rows)
+    plain = rows[:, ::2].sum(axis=1) - rows[:, 1::2].sum(axis=1)
+    np.testing.assert_array_equal(codes, plain - plain.min())
+    assert any(isinstance(one, Differences) for one in statistics_of(Layout(columns, 1, 3), 1000))
+    assert not any(isinstance(one, Differences) for one in statistics_of(Layout(columns), 1000))
+    assert not any(isinstance(one, Differences) for one in statistics_of(Layout(1, 1, 3), 1000))

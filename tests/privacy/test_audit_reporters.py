@@ -16,6 +16,8 @@ from turnout.privacy.audit_reporters import (
     usual_costs,
     usual_signals,
 )
+from turnout.privacy.audit_subjects import ClampByClient, sum_of
+from turnout.privacy.observer import Observer
 
 
 def told(answers):
@@ -85,15 +87,63 @@ def test_clients_of_a_mechanism_answer_by_the_one_decision(mechanism):
 
 
 @pytest.mark.parametrize("honest", [0, 1, 3])
-def test_a_sum_is_the_clients_bit_and_the_others(honest):
+@pytest.mark.parametrize("by", ["bit", "probability"])
+def test_a_sum_is_the_clients_bit_and_the_others(honest, by):
     """The others are clients of their own, dear unless said otherwise."""
     signals, coins = np.array([1.0, 0.4]), SeededCoins(3)
-    one = MechanismReporter(Clamp(1.0), averaging=Averaging(by="probability"))
+    one = MechanismReporter(Clamp(1.0), averaging=Averaging(by=by))
     own = one.bits(usual_costs()["cheap"], signals, np.arange(40), coins).astype(int)
-    for others in (None, usual_costs()["middle"]):
+    for others in (None, usual_costs()["steep"]):
         crowd = one.bits(others or usual_costs()["dear"], signals, np.arange(40, 40 * (honest + 1)), coins)
-        found = SumReporter(Clamp(1.0), honest, others)(usual_costs()["cheap"], signals, 40, 3)
-        np.testing.assert_array_equal(found, own + crowd.reshape(40, honest, 2).sum(axis=1))
+        seen = Observer("sum", honest, averaging=Averaging(by=by))
+        found = SumReporter(Clamp(1.0), seen, others)(usual_costs()["cheap"], signals, 40, 3)
+        np.testing.assert_array_equal(found, own + crowd.reshape(honest, 40, 2).sum(axis=0))
+
+
+def test_a_sum_is_of_what_each_brings_and_of_each_ones_box():
+    """The client comes first; its weight is in its intent too."""
+    signals, coins, weights = np.array([0.3, 0.1]), SeededCoins(3), [5, 1, 2]
+    boxes = ClampByClient(np.array([0.1, 0.2, 0.3]), np.array([0.9, 0.4, 0.5]))
+    found = SumReporter(boxes, sum_of(3, weights))(usual_costs()["middle"], signals, 40, 3)
+    expected = np.zeros((40, 2), dtype=int)
+    for number, (weight, cost) in enumerate(zip(weights, ("middle", "dear", "dear"), strict=True)):
+        one = MechanismReporter(boxes[number], averaging=Averaging(by="probability"), weight=weight)
+        clients = np.arange(40 * number, 40 * (number + 1))
+        expected += weight * one.bits(usual_costs()[cost], signals, clients, coins)
+    np.testing.assert_array_equal(found, expected)
+    assert np.any(found != SumReporter(boxes, sum_of(3))(usual_costs()["middle"], signals, 40, 3))
+
+
+@pytest.mark.parametrize("weights", [[1, 1], [1, 1, 1, 1], [1, 1, 0.5], [0, 1, 1], [2, 1, -1], [np.nan, 1, 1]])
+def test_weights_that_no_sum_can_be_told_apart_by(weights):
+    with pytest.raises(ValueError, match=r"weights|honest"):
+        SumReporter(Clamp(1.0), sum_of(3, weights))
+    boxes = ClampByClient(np.full(2, 0.2), np.full(2, 0.4))
+    with pytest.raises(ValueError, match="weights of 1 and boxes of 2"):
+        SumReporter(boxes, sum_of(3))
+
+
+@pytest.mark.parametrize(("by", "moves"), [("bit", False), ("probability", True)])
+def test_histories_after_a_refused_yes(by, moves):
+    """By the bit it is as if it had not been; by the probability, as if the server had said nothing."""
+    cost, always = usual_costs()["cheap"], np.zeros(1)  # a coin that says yes
+    given = cost, ClientState(np.array([0.5]), 1.0), 1.0, always
+    refused, yes = MechanismReporter(Clamp(1.0), averaging=Averaging(by=by), refuses=True).step(*given)
+    counted, _ = MechanismReporter(Clamp(1.0), averaging=Averaging(by=by)).step(*given)
+    assert yes.tolist() == [True]
+    assert refused.rounds == counted.rounds == 2.0
+    assert refused.participations[0] == (counted.participations[0] if moves else 0.5)
+
+
+def test_words_are_those_for_which_a_real_coin_says_yes():
+    averages, one = np.array([0.1, 0.5, 0.9]), MechanismReporter(Clamp(1.0, 0.3), weight=2)
+    for cost in usual_costs().values():
+        for signal in (0.3, 0.0, -1.0, np.inf, np.nan):
+            for average, words in zip(averages, one.words(cost, signal, averages).tolist(), strict=True):
+                state = ClientState(np.full(2, average), 1.0)
+                last_and_next = np.array([words - 1, words]) * 2.0**-53
+                _, yes = one.step(cost[np.zeros(2, int)], state, signal, last_and_next)
+                assert yes.tolist() == [True, False]
 
 
 def test_the_usual_signals():

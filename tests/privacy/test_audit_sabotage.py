@@ -21,7 +21,7 @@ from turnout.privacy.audit import audit
 from turnout.privacy.audit_bounds import smallest_caught
 from turnout.privacy.audit_claims import in_total, of_mechanism, per_report
 from turnout.privacy.audit_reporters import MechanismReporter, SumReporter, usual_costs, usual_signals
-from turnout.privacy.audit_subjects import sum_subject
+from turnout.privacy.audit_subjects import sum_of, sum_subject
 
 
 class BiasedCoins(SeededCoins):
@@ -152,44 +152,45 @@ def test_a_lifetime_release_made_twice_is_caught():
 # Only the sum
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class FewOthers(SumReporter):
     """Counts on five others, and has two."""
 
     def __call__(self, costs, signals, trials, seed):
-        return SumReporter(self.mechanism, 2)(costs, signals, trials, seed)
+        return SumReporter(self.mechanism, sum_of(3))(costs, signals, trials, seed)
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class QuietOthers(SumReporter):
-    """The others' box is wider than claimed, so that they hardly ever come and hide little."""
+    """The others' box is wider than claimed, so that they hardly ever participate and hide little."""
 
     def __call__(self, costs, signals, trials, seed):
         one = MechanismReporter(self.mechanism, averaging=Averaging(by="probability"))
         other = MechanismReporter(Clamp(3.0), averaging=Averaging(by="probability"))
-        ids, dear = np.arange(trials, trials * (self.honest + 1)), usual_costs()["dear"]
-        crowd = other.bits(dear, signals, ids, SeededCoins(seed)).reshape(trials, self.honest, -1)
+        ids, dear = np.arange(trials, trials * (self.observer.honest + 1)), usual_costs()["dear"]
+        crowd = other.bits(dear, signals, ids, SeededCoins(seed)).reshape(trials, self.observer.honest, -1)
         return one(costs, signals, trials, seed) + crowd.sum(axis=1)
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class OneCoin(SumReporter):
     """All toss the same coin."""
 
     def __call__(self, costs, signals, trials, seed):
         one = MechanismReporter(self.mechanism, averaging=Averaging(by="probability"))
-        return one(costs, signals, trials, seed) + self.honest * one(usual_costs()["dear"], signals, trials, seed)
+        dear = one(usual_costs()["dear"], signals, trials, seed)
+        return one(costs, signals, trials, seed) + self.observer.honest * dear
 
 
 @pytest.mark.parametrize("reporter", [FewOthers, QuietOthers])
 @pytest.mark.parametrize("rounds", [1, 2])
 def test_a_sabotaged_sum_is_caught(reporter, rounds):
-    subject = sum_subject(Clamp(1.0), 5, rounds)
-    sabotaged = dataclasses.replace(subject, reporter=reporter(Clamp(1.0), 5))
+    subject = sum_subject(Clamp(1.0), sum_of(6), rounds)
+    sabotaged = dataclasses.replace(subject, reporter=reporter(Clamp(1.0), sum_of(6)))
     assert sabotaged.audit(100_000, FALSE_ALARM, seed=11).verdict == "refuted"
 
 
 def test_neighbours_with_one_coin_are_caught():
-    subject = sum_subject(Clamp(1.0), 3, 1)
-    shared = dataclasses.replace(subject, reporter=OneCoin(Clamp(1.0), 3))
+    subject = sum_subject(Clamp(1.0), sum_of(4), 1)
+    shared = dataclasses.replace(subject, reporter=OneCoin(Clamp(1.0), sum_of(4)))
     assert shared.audit(100_000, FALSE_ALARM, seed=12).verdict == "refuted"

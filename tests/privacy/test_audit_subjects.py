@@ -14,8 +14,15 @@ from turnout import Prior, SeededCoins, SystemCoins
 from turnout.algorithm.mechanisms import MECHANISMS, Clamp, Memoized, TrackingClamp
 from turnout.client.audited import ours
 from turnout.privacy.audit_claims import Claim, in_total, of_mechanism, of_sum, per_report
-from turnout.privacy.audit_reporters import MechanismReporter, ReporterProblem, SumReporter, usual_signals
-from turnout.privacy.audit_subjects import Subject, mechanism_subject, our_mechanisms, sum_subject
+from turnout.privacy.audit_reporters import MechanismReporter, ReporterProblem, usual_signals
+from turnout.privacy.audit_subjects import (
+    ClampByClient,
+    Subject,
+    mechanism_subject,
+    our_mechanisms,
+    sum_of,
+    sum_subject,
+)
 
 SUBJECTS = ours()
 
@@ -56,7 +63,7 @@ def exact_epsilon(low, high, honest, delta):
 def test_the_sum_agrees_with_its_account(honest, least):
     """The lower bound stays below what the sum really tells, which is below the account, and comes near both."""
     mechanism, trials = Clamp(1.0), 200_000
-    outcome = sum_subject(mechanism, honest, 1).audit(trials, FALSE_ALARM, seed=10)
+    outcome = sum_subject(mechanism, sum_of(honest + 1), 1).audit(trials, FALSE_ALARM, seed=10)
     for found in outcome.findings:
         exact = exact_epsilon(*mechanism.parameters(), honest, found.claim.delta)
         assert found.lower <= exact <= found.claim.epsilon * (1.0 + 1e-9)
@@ -84,6 +91,9 @@ def test_what_is_audited_of_ours():
         ("clamp, epsilon 1 per report, center 0.5, only the sum with 5 others", 1),
         ("clamp, epsilon 1 per report, center 0.5, only the sum with 5 others", 2),
         ("clamp, epsilon 1 per report, center 0.5, only the sum with 20 others", 1),
+        ("clamp, epsilon 1 per report, center 0.5, only the sum with 5 others, weight 3 among 3, 3, 1, 1, 1", 1),
+        ("clamp, epsilon 1 per report, centers 0.5 and 0.05, only the sum with 5 others", 1),
+        ("clamp, epsilon 3 per report, center 0.5, only the sum with 30 steep others, every yes refused", 2),
     ]
     assert [claim.rounds for subject in our_mechanisms(2)[:9] for claim in subject.claims[:1]] == [2] * 8 + [6]
     tracking = [subject for subject in our_mechanisms() if "tracking" in subject.name]
@@ -98,7 +108,7 @@ def test_coins_and_delta_reach_every_subject():
     subjects = our_mechanisms(delta=1e-4, coins=coins)
     assert all(subject.reporter.coins is coins for subject in subjects)
     deltas = [{claim.delta for claim in subject.claims} - {0.0} for subject in subjects]
-    assert deltas == [{1e-4, 0.01, 0.1}] * 8 + [set()] + [{1e-4, 0.01, 0.1}] * 3  # a lifetime's promise has none
+    assert deltas == [{1e-4, 0.01, 0.1}] * 8 + [set()] + [{1e-4, 0.01, 0.1}] * 6  # a lifetime's promise has none
     assert all(1e-6 in {claim.delta for claim in subject.claims} for subject in our_mechanisms()[:8])
 
 
@@ -109,19 +119,23 @@ def test_a_mechanism_is_tried_with_its_certificate_and_with_signals_about_its_pr
     np.testing.assert_equal(dict(subject.signals), usual_signals(3, 1.0))
     priced = mechanism_subject(Memoized(2.0, price=7.0), 3)
     np.testing.assert_equal(dict(priced.signals), usual_signals(3, 7.0))
-    assert priced.claims == in_total(2.0, 3)
+    assert priced.claims == of_mechanism(Memoized(2.0, price=7.0), 3)
     other = mechanism_subject(TrackingClamp(1.0), 2, prior=Prior(0.25, 8), claims=in_total(0.5, 2))
     assert (other.claims, other.reporter.prior) == (in_total(0.5, 2), Prior(0.25, 8))
     assert other.name == "tracking-clamp, epsilon 1 per report, floor 0.005, from average 0.25"
 
 
 def test_a_sum_may_be_anything_up_to_all_of_them():
-    """With five others, 0 to 6."""
-    subject = sum_subject(Clamp(1.0), honest=5, rounds=1)
-    assert subject.reporter == SumReporter(Clamp(1.0), 5)
-    assert subject.claims == of_sum(Clamp(1.0), 5, 1)
+    """With five others, 0 to 6; with weights, up to their sum."""
+    six = sum_of(6)
+    subject = sum_subject(Clamp(1.0), six, rounds=1)
+    assert (subject.reporter.mechanism, subject.reporter.observer) == (Clamp(1.0), six)
+    assert subject.claims == of_sum(Clamp(1.0), six, 1)
     assert (subject.values, subject.signals, subject.costs) == (7, None, None)
-    assert sum_subject(Clamp(1.0), 5, 1, claims=in_total(0.5, 1)).claims == in_total(0.5, 1)
+    assert sum_subject(Clamp(1.0), six, 1, claims=in_total(0.5, 1)).claims == in_total(0.5, 1)
+    assert sum_subject(Clamp(1.0), sum_of(3, [20, 1, 5]), 1).values == 27
+    mixed = sum_subject(ClampByClient.around(1.0, [0.5, 0.1]), sum_of(2), 1, name="two boxes")
+    assert (mixed.name, mixed.values) == ("two boxes, only the sum with 1 others", 3)
 
 
 def test_a_slow_subject_gets_its_share_of_the_trials_and_at_least_one():

@@ -10,6 +10,7 @@ and they are made to hold exactly. A float such as 1 / (1 + exp(epsilon)) breaks
 
 from __future__ import annotations
 
+import math
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal, localcontext
 from functools import lru_cache
 
@@ -37,6 +38,16 @@ def growth(epsilon: float, less: Decimal = Decimal()) -> Decimal:
     """e^epsilon, less a share of it, rounded down: a bound that holds for it holds for the true number."""
     below = _DOWN.next_minus(_DOWN.exp(Decimal(float(epsilon))))  # the exponential is rounded to the nearest
     return _DOWN.multiply(below, _DOWN.subtract(1, less))
+
+
+def on_the_coin(low: float, high: float) -> tuple[float, float]:
+    """A box as a real coin has it: a probability p is the chance of ceil(p 2^53) of its 2^53 words.
+
+    Example:
+        >>> on_the_coin(0.25, 0.75), on_the_coin(0.1, 0.3)[1] > 0.3
+        ((0.25, 0.75), True)
+    """
+    return math.ceil(low * WORDS) / WORDS, math.ceil(high * WORDS) / WORDS
 
 
 def holds(low: int, high: int, epsilon: float) -> bool:

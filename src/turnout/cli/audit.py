@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from turnout.privacy.audit import Audit, Finding
     from turnout.privacy.audit_claims import Claim
     from turnout.privacy.audit_subjects import Subject
+    from turnout.privacy.observer import Observer
 
 
 def audit(
@@ -28,7 +29,7 @@ def audit(
     claim: Annotated[
         float | None,
         typer.Option(
-            help="Epsilon per report; with --lifetime or --sum-only, in total.", show_default="the certificate"
+            help="Epsilon per report; with --lifetime or --observer sum, in total.", show_default="the certificate"
         ),
     ] = None,
     lifetime: Annotated[bool, typer.Option("--lifetime", help="The claim is for all rounds together.")] = False,
@@ -36,9 +37,16 @@ def audit(
     delta: Annotated[float, typer.Option(help="For the totals over the rounds.")] = 1e-6,
     trials: Annotated[int, typer.Option(help="Of each cost and signals that are tested.")] = 100_000,
     false_alarm: Annotated[float, typer.Option(help="Chance to refute what holds, at most.")] = 1e-6,
-    sum_only: Annotated[
-        int | None,
-        typer.Option(help="The observer sees only the sum, with so many honest others.", show_default=False),
+    observer: choices.ObserverChoice = "every-report",
+    honest: Annotated[
+        int | None, typer.Option(help="For sum: how many honest others there are.", show_default="as by --weights")
+    ] = None,
+    weights: Annotated[
+        str | None,
+        typer.Option(
+            help="For sum: what the client and each other bring, in whole numbers, such as 20,1,1,1.",
+            show_default="all bring 1",
+        ),
     ] = None,
     everything: Annotated[bool, typer.Option("--all", help="Audit all that this package ships.")] = False,
     seed: Annotated[
@@ -54,19 +62,20 @@ def audit(
     """
     if not rounds >= 1:
         raise invalid("--rounds", "at least 1", rounds, "give how many rounds are seen")
+    seen = _observer(observer, honest, weights)
     if everything:
-        if {mechanism, epsilon, beta, changes, reporter, claim, sum_only} != {None} or lifetime:
+        if {mechanism, epsilon, beta, changes, reporter, claim, seen} != {None} or lifetime:
             raise invalid("--all", "without a mechanism, reporter or claim", "more", "leave the others out")
         subjects = _all_of_ours(delta, seed)
     elif reporter is not None:
-        if {mechanism, epsilon, beta, changes, sum_only} != {None}:
+        if {mechanism, epsilon, beta, changes, seen} != {None}:
             raise invalid("--reporter", "without a mechanism", "both", "leave one out")
         subjects = [_of_user(reporter, claim, lifetime, rounds, delta)]
     else:
         values: dict[str, Any] = {"kind": mechanism or ("paper-coin" if beta is not None else "clamp")}
         for name, value in ({"mechanism.beta": beta, "mechanism.epsilon": epsilon} | _read(changes)).items():
             choices.put({"mechanism": values}, name, value)
-        subjects = [_of_mechanism(values, claim, lifetime, rounds, delta, sum_only, seed)]
+        subjects = [_of_mechanism(values, claim, lifetime, rounds, delta, seen, seed)]
     _go(subjects, trials, false_alarm, seed, as_json)
 
 
@@ -76,6 +85,26 @@ def _read(changes: list[str] | None) -> dict[str, Any]:
         if not name.startswith("mechanism."):
             raise invalid("--set", "a setting of the mechanism", name, "write --set mechanism.center=0.1")
     return found
+
+
+def _observer(sees: str, honest: int | None, weights: str | None) -> Observer | None:
+    """An observer of the sum alone; None for one of every report."""
+    from turnout.algorithm.client import Averaging
+    from turnout.privacy.observer import EVERY_REPORT, Observer
+
+    if sees == EVERY_REPORT and weights is None and honest is None:
+        return None
+    try:
+        brought = None if weights is None else [int(one) for one in weights.split(",")]
+    except ValueError as error:
+        raise invalid("--weights", "whole numbers with commas between", repr(weights), "write 20,1,1,1") from error
+    if honest is None:
+        if brought is None:
+            raise invalid("--honest", "given with --observer sum, or --weights", "neither", "5 to 20 show the most")
+        honest = len(brought) - 1
+    if not 0 <= honest <= 2000:
+        raise invalid("--honest", "from 0 to 2000", honest, "5 to 20 show the most")
+    return Observer(sees, honest, brought, Averaging(by="probability"))
 
 
 def _all_of_ours(delta: float, seed: int | None) -> list[Subject]:
@@ -105,7 +134,7 @@ def _of_mechanism(
     lifetime: bool,
     rounds: int,
     delta: float,
-    honest: int | None,
+    observer: Observer | None,
     seed: int | None,
 ) -> Subject:
     from turnout.algorithm.mechanisms import mechanism_from_settings
@@ -117,14 +146,12 @@ def _of_mechanism(
         values.setdefault("epsilon", 1.0)
     mechanism = mechanism_from_settings(Table(values, "mechanism"))
     claims = _claimed(claim, lifetime, rounds, delta)
-    if honest is None:
+    if observer is None:
         return mechanism_subject(mechanism, rounds, delta=delta, claims=claims, coins=_coins(seed))
-    if not 0 <= honest <= 2000:
-        raise invalid("--sum-only", "from 0 to 2000 honest others", honest, "5 to 20 show the most")
     if claim is not None:  # only the total is claimed of sums
-        against = f"an observer of the sum alone, with {honest:,} honest others"
-        claims = (Claim(claim, rounds, 0.0 if lifetime else delta, against=against),)
-    return sum_subject(mechanism, honest, rounds, delta=delta, claims=claims, coins=_coins(seed))
+        slack, held = 0.0 if lifetime else delta, observer.assumptions(mechanism)
+        claims = (Claim(claim, rounds, slack, against=str(observer), assumptions=held),)
+    return sum_subject(mechanism, observer, rounds, delta=delta, claims=claims, coins=_coins(seed))
 
 
 def _of_user(place: str, claim: float | None, lifetime: bool, rounds: int, delta: float) -> Subject:
@@ -188,7 +215,7 @@ def _report(audits: list[Audit], false_alarm: float, as_json: bool, stopped: boo
 
 
 def _print_all(audits: list[Audit]) -> None:
-    """One line for each: the finding that comes nearest to its claim."""
+    """One line for each: the finding that comes nearest to its claim; and below, what claims assume."""
     from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
@@ -196,11 +223,16 @@ def _print_all(audits: list[Audit]) -> None:
     table = Table(box=None, padding=(0, 2, 0, 0))
     for title in ("verdict", "lower bound", "claim", "audited"):
         table.add_column(title, justify="right" if title == "lower bound" else "left")
+    notes: dict[str, int] = {}
     for audit in audits:
         word = "[red]refuted[/red]" if audit.refuted else "not refuted"
         worst = audit.worst
-        table.add_row(word, f"{worst.lower:.4f}", escape(worst.claim.what), escape(audit.name))
-    Console(highlight=False).print(table)
+        marks = "".join(f" [{notes.setdefault(held, len(notes) + 1)}]" for held in worst.claim.assumptions)
+        table.add_row(word, worst.shown, escape(worst.claim.what), escape(f"{audit.name}{marks}"))
+    console = Console(highlight=False)
+    console.print(table)
+    for held, number in notes.items():
+        console.print(escape(f"[{number}] if {held}"))
 
 
 def _print(audit: Audit) -> None:
@@ -212,17 +244,17 @@ def _print(audit: Audit) -> None:
     from turnout.privacy.audit_bounds import smallest_caught
 
     console = Console(highlight=False)
-    against = audit.worst.claim.against
-    console.print(f"[bold]{escape(audit.name)}[/bold], against {against}: {audit.trials:,} trials a cost")
+    about = f"{audit.worst.claim.circumstances}: {audit.trials:,} trials a cost"
+    console.print(f"[bold]{escape(audit.name)}[/bold], {escape(about)}")
     table = Table(box=None, padding=(0, 2, 0, 0))
     for title in ("verdict", "lower bound", "claim", "shown by"):
         table.add_column(title, justify="right" if title == "lower bound" else "left")
     for found in audit.findings:
         word = "[red]refuted[/red]" if found.refuted else "not refuted"
-        table.add_row(word, f"{found.lower:.4f}", escape(found.claim.what), escape(found.event))
+        table.add_row(word, found.shown, escape(found.claim.what), escape(found.event))
     console.print(table)
     for found in audit.findings:
-        if found.claim.of == "report" and audit.trials:
+        if found.claim.of == "report" and audit.trials and not found.exact:
             least = smallest_caught(found.claim.epsilon, audit.trials, audit.false_alarm / audit.tests)
             console.print(f"power: a symmetric reporter's epsilon {least:.4f} per report is caught with chance 0.99")
 
@@ -244,5 +276,6 @@ def _finding(found: Finding) -> dict[str, Any]:
         "epsilon_at_least": found.lower,
         "refuted": found.refuted,
         "event": found.event,
+        "exact": found.exact,
         "hits": [found.hits, found.trials, found.other_hits, found.other_trials],
     }

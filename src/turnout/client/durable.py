@@ -34,6 +34,7 @@ from turnout.algorithm.arithmetic import inside
 from turnout.algorithm.client import Averaging, ClientState, Prior, client_step
 from turnout.algorithm.coins import ENROLMENT, Coins, KeyedCoins
 from turnout.algorithm.mechanism import Mechanism, Public
+from turnout.algorithm.thresholds import on_the_coin
 from turnout.client.store import Decision, OnFile, RoundLost, RoundPassed, RoundStore, Stop
 from turnout.errors import TurnoutError, invalid
 from turnout.privacy.accounting import Account
@@ -439,7 +440,7 @@ def _kind_of(mechanism: Mechanism, epsilon: float) -> Kind:
     if mechanism.needs_public_average or math.isinf(epsilon):
         return Kind(epsilon)
     low, high = mechanism.box(Public())
-    return Kind(epsilon, float(np.min(low)), float(np.max(high)))
+    return Kind(epsilon, *on_the_coin(float(np.min(low)), float(np.max(high))))
 
 
 def _check_single(costs: Costs) -> None:

@@ -10,11 +10,12 @@ from typing import NamedTuple
 import numpy as np
 
 from turnout.algorithm.mechanism import Mechanism, Public
-from turnout.algorithm.thresholds import widest_box
+from turnout.algorithm.thresholds import on_the_coin
 from turnout.errors import invalid
 from turnout.privacy.accounting import Account, total_epsilon
 from turnout.privacy.certificate import certificate
 from turnout.privacy.observer import EVERY_REPORT, Observer
+from turnout.privacy.spending import Kind
 from turnout.privacy.sum_only import total_epsilon_sum_only
 
 Box = tuple[float, float]
@@ -84,9 +85,10 @@ def hidden_in_sum(mechanism: Mechanism, observer: Observer) -> set[Hidden]:
     low, high = np.broadcast_arrays(*(np.asarray(end, dtype=np.float64) for end in mechanism.box(Public())))
     if low.ndim == 0 and observer.weights is None:
         return {Hidden(box := (float(low), float(high)), box, int(observer.honest))}
-    clients = max(low.size, np.size(observer.weights) if observer.weights is not None else 1)
-    if observer.honest >= clients or low.size not in (1, clients):
-        allowed = f"of one number of clients (boxes {low.size:,}, weights {np.size(observer.weights):,})"
+    given = 1 if observer.weights is None else np.size(observer.weights)
+    clients = max(low.size, given)
+    if observer.honest >= clients or not {low.size, given} <= {1, clients}:
+        allowed = f"of one number of clients (boxes {low.size:,}, weights {given:,})"
         raise invalid("mechanism, weights and honest", allowed, f"{observer.honest:,} honest", "give all clients'")
     low, high = np.broadcast_to(low.ravel(), (clients,)), np.broadcast_to(high.ravel(), (clients,))
     weights = np.broadcast_to(np.asarray(1 if observer.weights is None else observer.weights), (clients,))
@@ -120,6 +122,6 @@ def _of_sum(mechanism: Mechanism, rounds: int, delta: float, observer: Observer)
 def _boxes(mechanism: Mechanism, epsilon: float) -> list[Box]:
     """All different boxes; where they move, any report of pure epsilon gives away no more than a symmetric one."""
     if mechanism.needs_public_average:
-        return [widest_box(epsilon)]
+        return [Kind(epsilon).box]
     low, high = np.broadcast_arrays(*mechanism.box(Public()))
-    return [(float(a), float(b)) for a, b in {*zip(low.ravel().tolist(), high.ravel().tolist(), strict=True)}]
+    return [on_the_coin(a, b) for a, b in {*zip(low.ravel().tolist(), high.ravel().tolist(), strict=True)}]

@@ -9,8 +9,10 @@ audit can refute. It can never prove: a claim that it does not refute is "not re
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from decimal import ROUND_FLOOR, Context, Decimal
 from typing import Any
 
 import numpy as np
@@ -42,6 +44,7 @@ class Finding:
         event: what showed it: the event, the two costs and the signals.
         hits, trials: how often it happened under the one cost.
         other_hits, other_trials: the same under the other.
+        exact: not drawn: all words of the real coin were counted, so that nothing is left to chance.
 
     Example:
         >>> from turnout.privacy.audit_claims import per_report
@@ -57,6 +60,14 @@ class Finding:
     trials: int = 0
     other_hits: int = 0
     other_trials: int = 0
+    exact: bool = False
+
+    @property
+    def shown(self) -> str:
+        """The lower bound for people, rounded down: with four decimals; with twelve digits where it is exact."""
+        if not self.exact or not 0.0 < self.lower < math.inf:
+            return f"{math.floor(self.lower * 1e4) / 1e4:.4f}" if math.isfinite(self.lower) else str(self.lower)
+        return f"{Context(prec=12, rounding=ROUND_FLOOR).create_decimal(Decimal(self.lower)):f}"
 
     @property
     def refuted(self) -> bool:
@@ -64,12 +75,12 @@ class Finding:
         return self.lower > self.claim.epsilon
 
     def __repr__(self) -> str:
-        return f"Finding({'REFUTED' if self.refuted else 'not refuted'}: {self.claim}: at least {self.lower:.4f})"
+        return f"Finding({'REFUTED' if self.refuted else 'not refuted'}: {self.claim}: at least {self.shown})"
 
     def __str__(self) -> str:
         counts = f"{self.hits:,} of {self.trials:,} against {self.other_hits:,} of {self.other_trials:,}"
         word = "REFUTED" if self.refuted else "not refuted"
-        return f"{word}: {self.claim}: at least {self.lower:.4f} ({self.event}: {counts})"
+        return f"{word}: {self.claim}: at least {self.shown} ({self.event}{'' if self.exact else f': {counts}'})"
 
 
 @dataclass(frozen=True)
@@ -78,7 +89,7 @@ class Audit:
 
     Attributes:
         name: of what was audited.
-        findings: one for each claim.
+        findings: one for each claim, and those that needed no draws.
         trials: of each cost and signals that were tested.
         tests: how many events were tested; the false-alarm rate is split among them.
         false_alarm: the chance that a reporter that keeps all claims is refuted, at most.
@@ -96,10 +107,9 @@ class Audit:
 
     @property
     def worst(self) -> Finding:
-        """The finding that exceeds its claim the most, or else comes the nearest to it."""
-        return max(
-            self.findings, key=lambda found: (found.refuted, found.lower / max(found.claim.epsilon, 1e-9), found.lower)
-        )
+        """The finding that exceeds its claim the most; if none does, that of the draws which comes the nearest."""
+        drawn = [found for found in self.findings if found.refuted or not found.exact] or self.findings
+        return max(drawn, key=lambda found: (found.refuted, found.lower / max(found.claim.epsilon, 1e-9), found.lower))
 
     @property
     def refuted(self) -> bool:
@@ -110,6 +120,10 @@ class Audit:
     def verdict(self) -> str:
         """ "refuted" or "not refuted"; never "proven"."""
         return "refuted" if self.refuted else "not refuted"
+
+    def with_known(self, known: Sequence[Finding]) -> Audit:
+        """With findings that needed no draws."""
+        return replace(self, findings=(*self.findings, *known))
 
     def __repr__(self) -> str:
         return f"Audit({self.name}: {self.verdict}, {len(self.findings)} claims, {self.trials:,} trials a cost)"
@@ -166,6 +180,7 @@ def audit(
     false_alarm: float = 1e-6,
     seed: int | None = None,
     name: str = "reporter",
+    known: Sequence[Finding] = (),
     progress: Progress | None = None,
 ) -> Audit:
     """Look for evidence against claims about a reporter.
@@ -182,6 +197,7 @@ def audit(
         false_alarm: the chance to refute claims that all hold, at most.
         seed: for draws that can be made again; None takes it from the operating system.
         name: for the report.
+        known: findings that needed no draws, for the report.
         progress: told of the trials done, of all.
 
     Raises:
@@ -207,7 +223,11 @@ def audit(
     chosen = [finalists_of(claim, explored, list(costs), list(heard)) for claim in claims]
     tested = {cell for one in itertools.chain(*chosen) for cell in (one.cell, one.other)}
     told.total = told.done + len(tested) * trials
-    return _confirm(draws, claims, chosen, trials, false_alarm, name)
+    try:
+        drawn = _confirm(draws, claims, chosen, trials, false_alarm, name)
+    except AuditInterrupted as stop:
+        raise AuditInterrupted(stop.audit.with_known(known)) from None
+    return drawn.with_known(known)
 
 
 def _seeds(seed: int | None) -> Iterator[int]:

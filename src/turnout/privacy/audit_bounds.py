@@ -1,11 +1,13 @@
 """What counts of an event say about epsilon, for certain up to a stated error: exact binomial intervals.
 
-The bounds are those of Clopper and Pearson. They hold for every number of trials, and need no approximation.
+The bounds are those of Clopper and Pearson. They hold for every number of trials, and need no approximation. Where all
+words of the coin are counted, and not some trials drawn, nothing is left to chance.
 """
 
 from __future__ import annotations
 
 import math
+from decimal import ROUND_FLOOR, Context, Decimal
 from typing import Any
 
 import numpy as np
@@ -65,6 +67,24 @@ def epsilon_at_least(
     least = chance_at_least(hits, trials, 0.5 * error) - delta
     most = chance_at_most(other_hits, other_trials, 0.5 * error)
     return max(0.0, math.log(least / most)) if least > 0.0 else 0.0
+
+
+def epsilon_of_words(words: int, other: int) -> float:
+    """A lower bound on epsilon from an event to which so many of the coin's words lead, under two costs; without error.
+
+    ln(words / other), rounded down; infinite where the event cannot happen under the other cost.
+
+    Example:
+        >>> epsilon_of_words(3, 1), epsilon_of_words(1, 0), epsilon_of_words(1, 3)
+        (1.0986122886681096, inf, 0.0)
+    """
+    if words <= other:
+        return 0.0
+    if other == 0:
+        return math.inf
+    down = Context(prec=50, rounding=ROUND_FLOOR)
+    share = down.divide(Decimal(words), Decimal(other))
+    return max(0.0, math.nextafter(float(down.next_minus(down.ln(share))), -math.inf))
 
 
 def guessed_epsilon(hits: Any, trials: Any, other_hits: Any, other_trials: Any, delta: float) -> Array:

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from turnout.algorithm.client import Averaging
 from turnout.algorithm.mechanism import Mechanism, Public
 from turnout.errors import invalid
-from turnout.privacy.accounting import EVERY_REPORT, Account, shown, total_epsilon
+from turnout.privacy.account_of import account_of
+from turnout.privacy.accounting import EVERY_REPORT, Account, provided, shown, total_epsilon
 from turnout.privacy.certificate import certificate
-from turnout.privacy.observer import SUM, Observer
-from turnout.privacy.sum_only import total_epsilon_sum_only
+from turnout.privacy.observer import Observer
 
 DELTA = 1e-6
 
@@ -32,6 +31,7 @@ class Claim:
             a round that was answered before) or "after" (in the rounds after the last report).
         reports: how many of the rounds hold something private; the rest follow from public data.
         against: who looks on.
+        assumptions: what nothing enforces: without these nothing is claimed. Each a clause.
     """
 
     epsilon: float
@@ -40,6 +40,7 @@ class Claim:
     of: str = "total"
     reports: int = 0
     against: str = EVERY_REPORT
+    assumptions: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.epsilon >= 0.0:
@@ -62,7 +63,12 @@ class Claim:
         return f"total epsilon {shown(self.epsilon)}, {pure}, {seen}{few}"
 
     def __str__(self) -> str:
-        return f"{self.what}, against {self.against}"
+        return f"{self.what}, {self.circumstances}"
+
+    @property
+    def circumstances(self) -> str:
+        """Whom it holds against, and under which assumptions."""
+        return f"against {self.against}{provided(self.assumptions)}"
 
 
 def per_report(
@@ -119,23 +125,26 @@ def of_budget(box: tuple[float, float], reports: int, rounds: int, delta: float 
     return (Claim(0.0, rounds, of="after", reports=reports), *totals)
 
 
-def of_sum(mechanism: Mechanism, honest: int, rounds: int, delta: float = DELTA) -> tuple[Claim, ...]:
-    """The account against an observer of the sum alone with honest others.
+def of_sum(mechanism: Mechanism, observer: Observer, rounds: int, delta: float = DELTA) -> tuple[Claim, ...]:
+    """The account against an observer of the sum alone.
+
+    Args:
+        mechanism: of all clients; boxes may differ by client.
+        observer: the honest others, the weights, how histories move.
+        rounds: how many sums.
+        delta: as in `per_report`.
 
     Raises:
-        ValueError: the mechanism has no fixed box.
+        ValueError: there is no such account; the message says why.
 
     Example:
+        >>> from turnout.algorithm.client import Averaging
         >>> from turnout.algorithm.mechanisms.clamp import Clamp
-        >>> str(of_sum(Clamp(1.0), honest=10, rounds=1)[0])[:43]
-        'total epsilon 1.0000, at delta 1e-06, over '
+        >>> ten = Observer("sum", honest=10, averaging=Averaging(by="probability"))
+        >>> of_sum(Clamp(1.0), ten, rounds=1)[0].what
+        'total epsilon 1.0000, at delta 1e-06, over 1 round'
     """
-    certificate(mechanism, Observer(SUM, honest, averaging=Averaging(by="probability")))  # refuses a box that follows the average
-    low, high = mechanism.box(Public())
-    return tuple(
-        _of_account(total_epsilon_sum_only(float(low), float(high), rounds, each, honest), rounds)
-        for each in _deltas(delta)
-    )
+    return tuple(_of_account(account_of(mechanism, rounds, each, observer), rounds) for each in _deltas(delta))
 
 
 def of_mechanism(mechanism: Mechanism, rounds: int, delta: float = DELTA) -> tuple[Claim, ...]:
@@ -154,11 +163,13 @@ def of_mechanism(mechanism: Mechanism, rounds: int, delta: float = DELTA) -> tup
         remedy = "give a claim to audit it against"
         raise invalid(f"mechanism {mechanism.kind}", "one with a bound", str(promise), remedy)
     if promise.per == "lifetime":
-        return in_total(promise.epsilon, rounds)
-    if mechanism.needs_public_average:
-        return per_report(promise.epsilon, rounds, delta)
-    low, high = mechanism.box(Public())
-    return per_report(promise.epsilon, rounds, delta, box=(float(low), float(high)))
+        found = in_total(promise.epsilon, rounds)
+    elif mechanism.needs_public_average:
+        found = per_report(promise.epsilon, rounds, delta)
+    else:
+        low, high = mechanism.box(Public())
+        found = per_report(promise.epsilon, rounds, delta, box=(float(low), float(high)))
+    return tuple(replace(claim, assumptions=promise.assumptions) for claim in found)
 
 
 def _deltas(delta: float) -> Sequence[float]:
@@ -166,4 +177,7 @@ def _deltas(delta: float) -> Sequence[float]:
 
 
 def _of_account(account: Account, rounds: int) -> Claim:
-    return Claim(account.epsilon, rounds, account.delta, reports=account.rounds, against=account.against)
+    held = account.assumptions
+    return Claim(
+        account.epsilon, rounds, account.delta, reports=account.rounds, against=account.against, assumptions=held
+    )

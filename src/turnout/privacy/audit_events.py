@@ -120,6 +120,20 @@ class CountAndChanges:
         return np.asarray(total * self.columns + np.count_nonzero(rows[:, 1:] != rows[:, :-1], axis=1))
 
 
+@dataclass(frozen=True)
+class Differences:
+    """The answers of even rounds less those of odd ones: what comes back with the same noise shows there."""
+
+    columns: int
+    values: int
+    name: str = "the differences of neighbours"
+
+    def codes(self, rows: Rows) -> Rows:
+        """Counted from the least that is possible, shape (trials,)."""
+        signs = np.where(np.arange(self.columns) % 2 == 0, 1, -1)
+        return np.asarray(rows.astype(np.int64) @ signs + (self.values - 1) * (self.columns // 2))
+
+
 @dataclass(frozen=True, eq=False)
 class Score:
     """The log-likelihood ratio of two costs in a model in which an answer depends on the one before; in 64 steps.
@@ -182,6 +196,7 @@ def statistics_of(layout: Layout, trials: int) -> list[Statistic]:
     found: list[Statistic] = [Column(at, f"answer {_place(layout, at)}") for at in range(min(columns, 16))]
     if columns > 1:
         found += [CountAndChanges(columns, *which) for which in ((True, False), (False, True), (True, True))]
+        found += [Differences(columns, values)] if values > 2 else []
         if layout.patterns(columns) <= min(MOST_PATTERNS, max(64, trials // 8)):
             found.append(Beginning(columns, values))
     return found

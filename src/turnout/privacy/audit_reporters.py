@@ -13,16 +13,18 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from turnout.algorithm.client import Averaging, ClientState, Prior, client_step
+from turnout.algorithm.client import Averaging, ClientState, Prior, client_step, intent
 from turnout.algorithm.coins import ENROLMENT, Coins, SeededCoins
-from turnout.algorithm.mechanism import Mechanism
+from turnout.algorithm.mechanism import Mechanism, Public
+from turnout.algorithm.thresholds import WORDS
 from turnout.errors import TurnoutError, invalid
+from turnout.privacy.observer import Observer
 from turnout.problem.costs import Array, Costs, PolynomialCosts
 
 Reporter = Callable[..., Any]
@@ -89,6 +91,8 @@ class MechanismReporter:
         prior: the public history that it starts from.
         averaging: how its history moves.
         coins: makes the coins from a seed; `lambda seed: SystemCoins()` for the operating system's.
+        weight: what it brings.
+        refuses: whether the server counts no "yes", as after a stop: histories move as they do then.
 
     Example:
         >>> from turnout.algorithm.mechanisms.clamp import Clamp
@@ -100,6 +104,8 @@ class MechanismReporter:
     prior: Prior = Prior(0.5, 10)  # noqa: RUF009 (frozen)
     averaging: Averaging = Averaging()  # noqa: RUF009 (frozen)
     coins: Callable[[int], Coins] = SeededCoins
+    weight: float = 1
+    refuses: bool = False
 
     def __call__(self, costs: Costs, signals: Array, trials: int, seed: int) -> npt.NDArray[np.bool_]:
         """The bits of so many clients alike, shape (trials, rounds)."""
@@ -110,44 +116,98 @@ class MechanismReporter:
         alike = costs[np.zeros(len(clients), dtype=np.int64)]
         memory = None
         if self.mechanism.releases_once:
-            memory = self.mechanism.enrol(alike, coins.uniform(clients, 0, ENROLMENT))
+            memory = self.mechanism.enrol(alike, coins.uniform(clients, 0, ENROLMENT), self.weight)
         start = np.full(len(clients), self.prior.participations)
         state, bits = ClientState(start, float(self.prior.rounds), memory), []
         for round, signal in enumerate(signals.tolist()):
-            uniform = coins.uniform(clients, round)
-            state, some = client_step(alike, self.mechanism, state, signal, uniform, averaging=self.averaging)
+            state, some = self.step(alike, state, signal, coins.uniform(clients, round))
             bits.append(some)
         return np.stack(bits, axis=1)
 
+    def step(
+        self, costs: Costs, state: ClientState, signal: float, uniform: Array
+    ) -> tuple[ClientState, npt.NDArray[np.bool_]]:
+        """One round."""
+        after, yes = client_step(
+            costs, self.mechanism, state, signal, uniform, weights=self.weight, averaging=self.averaging
+        )
+        if self.refuses and self.averaging.takes_back:
+            without = state.after(np.zeros(len(yes)), self.averaging)
+            after = replace(after, participations=np.where(yes, without.participations, after.participations))
+        return after, yes
 
-@dataclass(frozen=True)
+    def words(self, costs: Costs, signal: float, averages: Array) -> npt.NDArray[np.int64]:
+        """How many of the 2^53 words of a real coin say yes, exactly, at these averages, shape (averages,)."""
+        alike = costs[np.zeros(len(averages), dtype=np.int64)]
+        with np.errstate(all="ignore"):
+            wish = intent(signal, self.weight, averages, alike.slope(averages))
+        probability = self.mechanism.probability(wish, Public(average=averages, signal=signal))
+        return np.ceil(np.broadcast_to(probability, averages.shape) * float(WORDS)).astype(np.int64)
+
+
+@dataclass(frozen=True, eq=False)
 class SumReporter:
-    """What an observer of the sum alone sees: the client's bit and those of honest others, added up.
+    """What an observer of the sum alone sees: the client's bit and those of honest others, each times its weight.
 
     Args:
-        mechanism: of all; its box must not follow the average.
-        honest: how many others.
-        others: their cost, a population of one: dear, unless given, so that they hide least.
+        mechanism: of all; boxes may differ by client, but must not follow the average. The client comes first.
+        observer: the honest others, who are all the others there are; the weights, whole numbers, the client's first;
+            how histories move.
+        others: the others' cost, a population of one: dear, unless given, so that they hide least.
+        prior: the history that all start from.
         coins: makes the coins from a seed.
+        refuses: as for `MechanismReporter`.
 
     Example:
         >>> from turnout.algorithm.mechanisms.clamp import Clamp
-        >>> SumReporter(Clamp(1.0), honest=4)(usual_costs()["cheap"], np.ones(3), trials=5, seed=1).shape
-        (5, 3)
+        >>> heavy = Observer("sum", 2, weights=[20, 1, 1], averaging=Averaging(by="probability"))
+        >>> reporter = SumReporter(Clamp(1.0), heavy)
+        >>> reporter(usual_costs()["cheap"], np.ones(3), trials=5, seed=1).shape, reporter.values
+        ((5, 3), 23)
     """
 
     mechanism: Mechanism
-    honest: int
+    observer: Observer
     others: Costs | None = None
+    prior: Prior = Prior(0.5, 10)  # noqa: RUF009 (frozen)
     coins: Callable[[int], Coins] = SeededCoins
+    refuses: bool = False
+
+    def __post_init__(self) -> None:
+        clients, given = int(self.observer.honest or 0) + 1, self.observer.weights
+        if self._boxes not in (1, clients) or (given is not None and np.size(given) != clients):
+            allowed = f"of {clients:,} clients, the one that is audited and its honest others"
+            got = f"weights of {1 if given is None else np.size(given):,} and boxes of {self._boxes:,}"
+            raise invalid("weights and boxes", allowed, got, "leave out those that may not be honest")
+        if np.any(self.weights < 1):
+            raise invalid("weights", "whole numbers of at least 1", given, "scale them: sums are told apart by value")
+
+    @property
+    def _boxes(self) -> int:
+        return max(np.size(end) for end in self.mechanism.box(Public(average=np.full(1, 0.5))))
+
+    @property
+    def weights(self) -> npt.NDArray[np.int64]:
+        """What each client brings, the one that is audited first, shape (clients,)."""
+        given = self.observer.weights
+        weights = np.ones(int(self.observer.honest or 0) + 1) if given is None else np.asarray(given, dtype=np.float64)
+        return np.where(weights == np.floor(weights), weights, 0).astype(np.int64)
+
+    @property
+    def values(self) -> int:
+        """A sum is a whole number from 0 to values - 1."""
+        return int(self.weights.sum()) + 1
 
     def __call__(self, costs: Costs, signals: Array, trials: int, seed: int) -> npt.NDArray[np.int64]:
-        """The sums, shape (trials, rounds). Histories move by the probability, as the account needs."""
-        one = MechanismReporter(self.mechanism, averaging=Averaging(by="probability"))
+        """The sums, shape (trials, rounds)."""
         coins, others = self.coins(seed), self.others or usual_costs()["dear"]
-        totals = one.bits(costs, signals, np.arange(trials), coins).astype(np.int64)
-        crowd = one.bits(others, signals, np.arange(trials, trials * (self.honest + 1)), coins)
-        return np.asarray(totals + crowd.reshape(trials, self.honest, len(signals)).sum(axis=1))
+        total = np.zeros((trials, len(signals)), dtype=np.int64)
+        for number, weight in enumerate(self.weights.tolist()):
+            mechanism = self.mechanism if self._boxes == 1 else self.mechanism[number]
+            one = MechanismReporter(mechanism, self.prior, self.observer.averaging, self.coins, weight, self.refuses)
+            clients = np.arange(number * trials, (number + 1) * trials)
+            total += weight * one.bits(others if number else costs, signals, clients, coins)
+        return total
 
 
 def as_reporter(function: Any) -> tuple[Reporter, bool]:

@@ -12,13 +12,15 @@ import numpy as np
 from turnout.algorithm.mechanism import Mechanism, Public, check_mechanism
 from turnout.algorithm.mechanisms.clamp import Clamp
 from turnout.algorithm.mechanisms.classical import Classical
-from turnout.algorithm.mechanisms.memoized import OneRelease
+from turnout.algorithm.mechanisms.learned_memoized import LearnedMemoized
+from turnout.algorithm.mechanisms.memoized import Memoized, OneRelease
 from turnout.algorithm.mechanisms.paper_coin import PaperCoin
 from turnout.algorithm.mechanisms.randomized_response import RandomizedResponse
 from turnout.algorithm.mechanisms.tracking_clamp import TrackingClamp
+from turnout.algorithm.thresholds import on_the_coin
 from turnout.errors import invalid
 from turnout.privacy.accounting import provided, report_epsilon
-from turnout.privacy.observer import Observer
+from turnout.privacy.observer import OWN_BOXES, OWN_CHANNEL, OWN_PROBABILITY, Observer
 
 
 @dataclass(frozen=True)
@@ -78,23 +80,39 @@ def certificate(mechanism: Mechanism, observer: Observer = Observer()) -> Certif
     check_mechanism(mechanism)
     observer.check(mechanism)
     epsilon, per, why = _bound(mechanism)
-    return Certificate(epsilon, per, str(observer), why, observer.assumptions(mechanism))
+    return Certificate(epsilon, per, str(observer), why, (*observer.assumptions(mechanism), *_of_ones_own(mechanism)))
+
+
+def _of_ones_own(mechanism: Mechanism) -> tuple[str, ...]:
+    """What a mechanism from elsewhere says of itself, and nothing here can check."""
+    found = []
+    if isinstance(mechanism, OneRelease) and type(mechanism) not in (Memoized, LearnedMemoized):
+        found.append(OWN_CHANNEL)
+    if type(mechanism).probability is not Mechanism.probability:
+        found.append(OWN_PROBABILITY)
+    if mechanism.needs_public_average and type(mechanism) is not TrackingClamp:
+        found.append(OWN_BOXES)
+    return tuple(found)
 
 
 def _bound(mechanism: Mechanism) -> tuple[float, str, str]:
-    """(epsilon, per report or for a lifetime, why)."""
+    """(epsilon, per report or for a lifetime, why). What is derived from a mechanism of ours may have another box."""
     if isinstance(mechanism, OneRelease):
         return mechanism.epsilon, "lifetime", "one release at joining; reports hold nothing else"
     if mechanism.releases_once:
         return math.inf, "lifetime", "what it releases at joining has no bound: make it a OneRelease with an epsilon"
-    if isinstance(mechanism, Classical):
+    kind = type(mechanism)
+    if kind is Classical:
         return math.inf, "report", "the probability is the intent itself"
-    if isinstance(mechanism, PaperCoin):
+    if kind is PaperCoin:
         return math.inf, "report", 'at intent 1 a "no" cannot happen'
-    if isinstance(mechanism, (RandomizedResponse, Clamp)):  # exact integers: see turnout.algorithm.thresholds
+    if kind in (RandomizedResponse, Clamp):  # exact integers: see turnout.algorithm.thresholds
+        assert isinstance(mechanism, (RandomizedResponse, Clamp))
         low, high = mechanism.parameters()
         return mechanism.epsilon, "report", f"the box [{low:.4g}, {high:.4g}]"
-    if isinstance(mechanism, TrackingClamp):  # a margin for all rounding: see docs/proofs/tracking-clamp.md
+    if (
+        isinstance(mechanism, TrackingClamp) and kind is TrackingClamp
+    ):  # a margin for all rounding: see docs/proofs/tracking-clamp.md
         return mechanism.epsilon, "report", "the widest box around the public average"
     if mechanism.needs_public_average:
         centers = np.concatenate([[1e-9, 1.0 - 1e-9], np.linspace(0.0, 1.0, 2001)])
@@ -133,13 +151,15 @@ def worst_of(promises: Sequence[Certificate], parts: str) -> Certificate:
 def box_epsilon(low: object, high: object) -> float:
     """Pure epsilon of a report whose probability lies in a box, rounded upwards; the largest of several boxes.
 
+    Of the box as a real coin has it, in whole words.
+
     Example:
         >>> round(box_epsilon(0.25, 0.75), 6), box_epsilon(0.0, 0.5)
         (1.098612, inf)
     """
     boxes = np.broadcast_arrays(np.asarray(low, dtype=np.float64), np.asarray(high, dtype=np.float64))
     ends = zip(*(end.ravel().tolist() for end in boxes), strict=True)
-    return max(report_epsilon(one_low, one_high) for one_low, one_high in ends)
+    return max(report_epsilon(*on_the_coin(one_low, one_high)) for one_low, one_high in ends)
 
 
 def _up(epsilon: float) -> str:

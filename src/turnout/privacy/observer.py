@@ -29,6 +29,9 @@ OTHERS_REPORT = "the honest others report in every round"
 RELEASED_ONCE = "the cost is released once, across all runs and servers"
 PUBLIC_HISTORY = "the client's whole history is public"
 PUBLIC_DESIGN = "the costs that the channel was designed from are public, and not those that it protects"
+OWN_CHANNEL = "what this mechanism releases keeps the epsilon that it states"
+OWN_PROBABILITY = "this mechanism's own probability stays inside its box"
+OWN_BOXES = "its box is no wider between the 2,003 averages that were looked at"
 NOT_ADAPTIVE = "which mechanism came next did not depend on this client's reports"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from decimal import Decimal
+from functools import lru_cache
 from typing import Any
 
 from turnout.algorithm.arithmetic import inside, root
@@ -12,7 +13,23 @@ from turnout.algorithm.thresholds import check_epsilon, growth
 from turnout.errors import check_number
 
 MARGIN = Decimal("5e-10")
-"""Of e^epsilon, given up so that the rounding of floats and of the real coin's 53 bits stays inside it."""
+"""The least share of e^epsilon that is given up, so that the rounding of floats and of the real coin's 53 bits stays
+inside it."""
+
+
+@lru_cache(maxsize=1024)
+def margin(epsilon: float, floor: float) -> Decimal:
+    """The share of e^epsilon that is given up: max(MARGIN, 2^-52 (e^epsilon + e^(epsilon / 2) / floor)).
+
+    The rarer answer may have as few as 2^53 e^-epsilon of the coin's words, so that one word more or less weighs the
+    more the larger epsilon is. The bound is proven in docs/proofs/tracking-clamp.md.
+
+    Example:
+        >>> margin(12.0, 0.005) == MARGIN, f"{margin(16.0, 0.005):.2g}", f"{margin(30.0, 0.005):.2g}"
+        (True, '2.1e-9', '0.0024')
+    """
+    rare = float(growth(epsilon)) + float(growth(0.5 * epsilon)) / floor
+    return max(MARGIN, Decimal(2.0**-52 * rare))
 
 
 @dataclass(frozen=True)
@@ -45,7 +62,7 @@ class TrackingClamp(Mechanism):
 
     def parameters(self) -> tuple[Any, ...]:
         """e^epsilon, less the margin, and the floor."""
-        return float(growth(self.epsilon, less=MARGIN)), float(self.floor)
+        return float(growth(self.epsilon, less=margin(self.epsilon, self.floor))), float(self.floor)
 
     @staticmethod
     def response(intent: Any, average: Any, parameters: Any) -> Any:

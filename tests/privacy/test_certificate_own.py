@@ -1,0 +1,104 @@
+"""Mechanisms of one's own: what is derived from ours is certified by its own box, and what cannot be checked is said."""
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from turnout.algorithm.mechanism import Mechanism
+from turnout.algorithm.mechanisms import Clamp, Memoized, TrackingClamp
+from turnout.algorithm.mechanisms.memoized import OneRelease
+from turnout.algorithm.thresholds import WORDS
+from turnout.privacy.accounting import report_epsilon
+from turnout.privacy.certificate import box_epsilon, certificate
+from turnout.privacy.observer import OWN_BOXES, OWN_CHANNEL, OWN_PROBABILITY, PUBLIC_HISTORY, RELEASED_ONCE
+
+
+class Wider(Clamp):
+    """Derived from one of ours, with another box."""
+
+    def parameters(self):
+        return 0.01, 0.99
+
+
+class WiderTracking(TrackingClamp):
+    """The same where the box follows the average."""
+
+    @staticmethod
+    def limits(average, parameters):
+        return average * 0.01, 1.0 - (1.0 - average) * 0.01
+
+
+class Careless(Clamp):
+    """Leaves its own box."""
+
+    def probability(self, intent, public, memory=None):
+        return np.asarray(intent)
+
+
+@dataclass(frozen=True)
+class Channel(OneRelease):
+    """A channel from elsewhere."""
+
+    epsilon: float = 2.0
+    kind = "channel"
+
+    def enrol(self, costs, uniform, weights=1, share=None):
+        return costs
+
+
+class ReleasesMore(Clamp):
+    """A box, and a release that nobody has bounded."""
+
+    def enrol(self, costs, uniform, weights=1, share=None):
+        return costs
+
+
+def test_what_is_derived_has_the_certificate_of_its_own_box():
+    assert certificate(Clamp(1.0)).epsilon == 1.0
+    assert certificate(Wider(1.0)).epsilon == pytest.approx(math.log(99.0))
+    assert certificate(WiderTracking(1.0)).epsilon > 4.0
+    assert certificate(ReleasesMore(1.0)).epsilon == math.inf
+
+
+def test_what_cannot_be_checked_is_said():
+    assert certificate(Memoized(2.0, 1.0)).assumptions == (RELEASED_ONCE,)
+    assert certificate(Channel()).assumptions == (RELEASED_ONCE, OWN_CHANNEL)
+    assert certificate(Careless(1.0)).assumptions == (OWN_PROBABILITY,)
+    assert f"against an observer of every report, if {OWN_PROBABILITY} (" in str(certificate(Careless(1.0)))
+    assert certificate(TrackingClamp(1.0)).assumptions == (PUBLIC_HISTORY,)
+    assert certificate(WiderTracking(1.0)).assumptions == (PUBLIC_HISTORY, OWN_BOXES)
+
+
+def test_a_box_counts_as_the_words_of_the_real_coin():
+    """Exactly, in whole words: with the ends as they are, the bound of many narrow boxes was too small."""
+    random, below = np.random.default_rng(1), 0
+    for low in random.uniform(0.001, 0.4, 300):
+        high = low * (1.0 + random.uniform(1e-9, 1e-6))
+        yes, no = (math.ceil(Fraction(end) * WORDS) for end in (high, low))
+        truth = max(Fraction(yes, no), Fraction(WORDS - no, WORDS - yes))
+        exact = math.log1p(float(truth - 1))
+        assert box_epsilon(low, high) >= exact
+        below += report_epsilon(low, high) < exact
+    assert below > 20  # the twin
+
+
+class Fixed(Mechanism):
+    """A box in the middle of nowhere."""
+
+    kind = "fixed"
+
+    @staticmethod
+    def response(intent, average, parameters):
+        return intent
+
+    @staticmethod
+    def limits(average, parameters):
+        return 0.1, 0.3
+
+
+def test_a_mechanism_that_keeps_to_the_rules_needs_no_assumption():
+    assert certificate(Fixed()).assumptions == ()
+    assert certificate(Fixed()).epsilon == pytest.approx(math.log(3.0))

@@ -354,6 +354,19 @@ def test_a_restored_copy_of_all_files_repeats_its_bit_for_the_same_signal(tmp_pa
     assert 0 < sum(many) < 40  # chance of a false alarm below 2 * 0.75^40 = 2e-5
 
 
+def test_a_restored_copy_of_all_files_releases_the_same_again_whatever_the_run(tmp_path):
+    home, kept, levels = tmp_path / "home", tmp_path / "kept", set()
+    home.mkdir()
+    open_ledger(home).close()
+    shutil.copytree(home, kept)
+    for number in range(20):
+        shutil.rmtree(home)
+        shutil.copytree(kept, home)
+        with open_ledger(home) as ledger, make(home, ledger, Memoized(1.0, 8.0), run=f"{number}", coins=None) as client:
+            levels.add(client._memory.coefficients.tobytes())
+    assert len(levels) == 1
+
+
 def test_rounds_up_to_the_witness_are_not_tossed_for_again(tmp_path):
     """The folder is restored, the witness is elsewhere: refused; with consent, charged, and no round is repeated."""
     home, witness = tmp_path / "home", tmp_path / "elsewhere" / "witness"

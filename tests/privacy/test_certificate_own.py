@@ -1,4 +1,4 @@
-"""Mechanisms of one's own: what is derived from ours is certified by its own box, and what cannot be checked is said."""
+"""Mechanisms of one's own: what is derived from ours is certified by its own box; what cannot be checked is said."""
 
 import math
 from dataclasses import dataclass

@@ -1,19 +1,36 @@
 """False-alarm rate 1e-6 each; each has a sabotaged twin that must fail."""
 
+from functools import cache
+
 import numpy as np
 import pytest
 
 from statistical.binomial import assert_proportion
 from turnout import Classical, ClientState, PaperCoin, PolynomialCosts, SeededCoins, SystemCoins, client_step
+from turnout.algorithm.coins import KeyedCoins
 
 N = 400_000
 
 
+@cache
 def draws(coins, rounds=1):
     return np.concatenate([coins.uniform(np.arange(N // rounds), k) for k in range(rounds)])
 
 
-COINS = {"over clients": (SeededCoins(1), 1), "over rounds": (SeededCoins(2), 1000), "system": (SystemCoins(), 1)}
+class Keyed:
+    """A real client's coins, each for another signal, as a server that tries many would have them tossed."""
+
+    def uniform(self, clients, round):
+        key = b"a key of a client, fixed for this"
+        return np.array([KeyedCoins(key, ("run", 1.0 + 1e-9 * k, 5.0, 10.0)).uniform([0], round)[0] for k in clients])
+
+
+COINS = {
+    "over clients": (SeededCoins(1), 1),
+    "over rounds": (SeededCoins(2), 1000),
+    "system": (SystemCoins(), 1),
+    "keyed": (Keyed(), 4),
+}
 
 
 @pytest.mark.parametrize("which", COINS)

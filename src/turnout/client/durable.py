@@ -303,7 +303,9 @@ class DurableClient:
         return PolynomialCosts(parts, tuple(released["powers"]))
 
     def _draw_release(self, settings: dict[str, Any]) -> dict[str, Any]:
-        coins = self._coins or self._keyed("release", self._ledger.releases, json.dumps(settings), self._weight)
+        # Whichever run it is for: a restored copy that joins another one releases the same.
+        made = ("release", self._ledger.releases, json.dumps(settings, sort_keys=True), float(self._weight))
+        coins = self._coins or KeyedCoins(self._ledger.key, made)
         draw = coins.uniform([self._client_id], 0, ENROLMENT)
         found = self._mechanism.enrol(self._costs, draw, self._weight)
         if not isinstance(found, PolynomialCosts):
@@ -314,9 +316,6 @@ class DurableClient:
             "powers": list(found.powers),
             "weight": float(self._weight),
         }
-
-    def _keyed(self, *circumstances: str | float) -> Coins:
-        return KeyedCoins(self._ledger.key, (self._run, *circumstances))
 
     def _settle(self) -> None:
         """After a crash one round can have a reservation without a bit: it is lost. None can have the reverse."""
@@ -371,7 +370,8 @@ class DurableClient:
         return self._ledger.reserve(self._run, round, kind.epsilon, box=box).new
 
     def _uniform(self, round: int, signal: float, state: ClientState) -> Array:
-        coins = self._coins or self._keyed(signal, float(state.participations[0]), float(np.max(state.rounds)))
+        now = (self._run, signal, float(state.participations[0]), float(np.max(state.rounds)))
+        coins = self._coins or KeyedCoins(self._ledger.key, now)
         return coins.uniform([self._client_id], round)
 
     def _toss(self, round: int, signal: float, state: ClientState) -> Decision:

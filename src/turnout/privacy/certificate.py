@@ -110,9 +110,8 @@ def _bound(mechanism: Mechanism) -> tuple[float, str, str]:
         assert isinstance(mechanism, (RandomizedResponse, Clamp))
         low, high = mechanism.parameters()
         return mechanism.epsilon, "report", f"the box [{low:.4g}, {high:.4g}]"
-    if (
-        isinstance(mechanism, TrackingClamp) and kind is TrackingClamp
-    ):  # a margin for all rounding: see docs/proofs/tracking-clamp.md
+    if kind is TrackingClamp:  # a margin for all rounding: see docs/proofs/tracking-clamp.md
+        assert isinstance(mechanism, TrackingClamp)
         return mechanism.epsilon, "report", "the widest box around the public average"
     if mechanism.needs_public_average:
         centers = np.concatenate([[1e-9, 1.0 - 1e-9], np.linspace(0.0, 1.0, 2001)])

@@ -212,7 +212,7 @@ def selection(found):
         f"{found['seeds']} populations like the paper's (least to greatest), all in one run. Oort runs with the rule "
         "and the defaults of its artifact. It is made to reach an accuracy in little time, not to minimise this cost: "
         "as long as costs are durations to it, its pacer lets the costly in whenever utility stays flat. Promises are "
-        "against a server that sees every report."
+        "against an observer of every report."
     )
     return Shown("Beside what people use now", caption, [*header, "Promised about a report", "Who decides"], rows)
 

@@ -63,7 +63,7 @@ def run():
 
 
 def wish():
-    return Wish(PROBLEM, rounds=100, budget=6.0, gap=0.5, adversary="sum")
+    return Wish(PROBLEM, rounds=100, budget=6.0, gap=0.5, observer="sum")
 
 
 @cache
@@ -109,13 +109,16 @@ SAID = [
     (lambda: certificate(Clamp(1.0)), "Certificate(pure epsilon 1 per report"),
     (lambda: certificate(Classical()), "Certificate(no bound per report"),
     (lambda: total_epsilon(0.25, 0.75, 100, 1e-6), "total epsilon"),
-    (lambda: wish(), "total epsilon at most 6, cost at most 50 % above the optimum, against 'sum')"),
-    (lambda: planned(), "Plan(Memoized(epsilon=6.0, price=12.2452, 9 levels): total epsilon 6.000 over 100 reports"),
+    (lambda: wish(), "total epsilon at most 6, cost at most 50 % above the optimum, against an observer of the sum"),
+    (
+        lambda: planned(),
+        "Plan(Memoized(epsilon=6.0, price=12.2452, 9 levels): total epsilon 6.000 at delta 0 over 100 reports",
+    ),
     (lambda: planned().outlook, "above the optimum"),
     (lambda: planned().others[0], "Offer("),
     (lambda: floor(PROBLEM, 4.0), "Floor(total epsilon 4"),
     (lambda: floor(PROBLEM, 4.0).channels[0], "Channel(total epsilon 4, "),
-    (lambda: frontier(PROBLEM, 100, adversary="sum", totals=[2.0], beyond=[]), "Frontier(40 clients, 100 rounds"),
+    (lambda: frontier(PROBLEM, 100, observer="sum", totals=[2.0], beyond=[]), "Frontier(40 clients, 100 rounds"),
     (lambda: reports_of(run()), "Reports(60 rounds of 40 clients)"),
     (lambda: FAMILY, "CostFamily(40 clients, powers=(2, 4, 6))"),
     (
@@ -148,9 +151,11 @@ SAID = [
 
 @pytest.mark.parametrize(("make", "said"), SAID, ids=[said for _, said in SAID])
 def test_one_short_line_that_lists_no_array(make, said):
-    line = repr(make())
+    found = make()
+    line = repr(found)
     assert said in line
-    assert len(line) <= 200
+    whole = repr(getattr(found, "account", None))  # which says all of it: over what, against whom, if what holds
+    assert len(line.replace(whole, "…")) <= 200
     assert "\n" not in line
     assert "array(" not in line
     assert "secret" not in line
@@ -169,7 +174,7 @@ def test_mechanisms_in_words():
 def test_what_a_client_keeps_to_itself_is_not_said(tmp_path):
     cost = turnout.PolynomialCosts([[3.14159]], powers=(2,))
     with (
-        Ledger.open(tmp_path / "cost.jsonl", datum="cost", limit=Limit(100, math.inf)) as ledger,
+        Ledger.open(tmp_path / "cost.jsonl", datum="cost", limit=Limit(100, 1.0), accept_uncertified=True) as ledger,
         DurableClient(tmp_path, cost, Classical(), ledger=ledger, run="a", prior=Prior(0.5)) as client,
         Agent("http://127.0.0.1:1", tmp_path / "device", 3.14159, code="A" * 26) as agent,
     ):
@@ -177,7 +182,10 @@ def test_what_a_client_keeps_to_itself_is_not_said(tmp_path):
         client.decide(0, signal=2.0)
         assert before == "DurableClient(run 'a', Classical(), no round yet)"
         assert repr(client) == "DurableClient(run 'a', Classical(), last round 0)"
-        assert repr(ledger) == "Ledger(1 of 100 reports spent, at most epsilon inf per report)"
+        assert repr(ledger) == (
+            "Ledger(total epsilon inf at delta 1e-06 over 1 report, against an observer of every report (reports without "
+            "a certificate); 99 more reports of at most epsilon 1 each, 1 release of at most epsilon 1)"
+        )
         assert repr(agent) == "Agent(http://127.0.0.1:1, folder 'device', not joined yet)"
         assert repr(cost) == "PolynomialCosts(1 clients, powers=(2,))"
 

@@ -12,6 +12,7 @@ from scipy.stats import binom
 from page_blocks import FENCE, WIDTH, Page
 from turnout.algorithm.mechanisms import MECHANISMS
 from turnout.algorithm.thresholds import widest_box
+from turnout.privacy import observer
 from turnout.privacy.accounting import total_epsilon
 from turnout.privacy.sum_only import total_epsilon_sum_only
 from turnout.service.rules import rules_from_settings
@@ -83,7 +84,28 @@ def test_the_table_of_totals():
     for per_report, rounds, every, only_sum in rows:
         box, rounds = widest_box(float(per_report)), int(rounds.replace(",", ""))
         assert upwards(total_epsilon(*box, rounds, 1e-6).epsilon, 1) == every
-        assert upwards(total_epsilon_sum_only(*box, rounds, 1e-6, honest=1199).epsilon, 2) == only_sum
+        assert upwards(total_epsilon_sum_only(*box, rounds, 1e-6, honest=1198).epsilon, 2) == only_sum
+
+
+@pytest.mark.parametrize("page", ["privacy.md", "proofs/accounting.md"])
+def test_assumptions_are_stated_in_the_words_that_are_printed(page):
+    said = " ".join((DOCS / page).read_text().split())
+    constants = {name: value for name, value in vars(observer).items() if name.isupper() and isinstance(value, str)}
+    assumed = {name: value for name, value in constants.items() if " " in value}  # the others are values of settings
+    assert len(assumed) >= 9
+    for name, words in assumed.items():
+        assert words in said, name
+
+
+def test_nobody_is_called_an_adversary():
+    """One word for whoever looks on: observer."""
+    found = [
+        path for folder in ("src", "docs", "examples", "benchmarks", "tools") for path in (ROOT / folder).rglob("*")
+    ]
+    written = [
+        path for path in [ROOT / "README.md", *found] if path.suffix in (".py", ".md", ".ipynb", ".toml", ".html")
+    ]
+    assert not [path for path in written if "adversar" in path.read_text().lower()]
 
 
 def test_what_is_said_of_delta():

@@ -59,7 +59,7 @@ def test_every_name_of_the_root_and_of_the_reference_has_an_example(name):
 @pytest.mark.parametrize("path", ALL_SOURCES, ids=lambda path: path.relative_to(ROOT).as_posix())
 def test_files_and_functions_are_small(path):
     text = path.read_text()
-    assert text.count("\n") <= 400
+    assert text.count("\n") <= 600
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             assert node.end_lineno - node.lineno + 1 <= 60, f"{node.name} is too long"

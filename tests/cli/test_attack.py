@@ -37,7 +37,7 @@ SMALL = ("--clients", 80, "--rounds", 150, "--set", "engine=numpy")
 def test_a_fresh_run_and_its_table(app):
     done = call(app, *SMALL, "--beta", 3.5)
     assert done.exit_code == 0, done.output
-    assert "against a server that sees every report" in done.output
+    assert "against an observer of every report" in done.output
     assert "knowing the prior alone" in done.output
     assert re.search(r"paper-coin, beta 3.5 +│ +\d+(\.\d)? % │ +\d+(\.\d)? %", done.output)
 

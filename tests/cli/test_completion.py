@@ -10,7 +10,7 @@ import pytest
 
 from turnout.algorithm.mechanisms import MECHANISMS
 from turnout.cli import app
-from turnout.plan.wish import ADVERSARIES
+from turnout.privacy.observer import OBSERVERS
 from turnout.simulation.engines.choose import ENGINES
 
 COMMAND = Path(sys.executable).with_name("turnout")
@@ -48,8 +48,8 @@ def test_commands_and_options(complete):
         (("simulate", "--engine"), ENGINES),
         (("simulate", "--controller"), ("integral", "self-tuning")),
         (("simulate", "--population"), ("paper", "paper-drawn")),
-        (("plan", "--adversary"), ADVERSARIES),
-        (("frontier", "--adversary"), (*ADVERSARIES, "both")),
+        (("plan", "--observer"), OBSERVERS),
+        (("frontier", "--observer"), (*OBSERVERS, "both")),
         (("sweep", "--on"), ("cores", "ray")),
         (("serve", "--missing"), ("absent", "last")),
         (("join", "--after-stop"), ("leave", "follow")),

@@ -10,6 +10,7 @@ from report.browser import chromium, opened
 from turnout import paper_population
 from turnout.cli.frontier import frontier
 from turnout.plan import frontier as plan
+from turnout.privacy.observer import OBSERVERS, OTHERS_REPORT, PUBLIC_DESIGN, RELEASED_ONCE, TRUSTED_AGGREGATOR
 from turnout.report.frontier_report import frontier_page, frontier_rows, notes
 
 SMALL = ("--clients", 40, "--rounds", 20)
@@ -36,24 +37,29 @@ def call(app, *arguments):
 
 
 @pytest.mark.deployment
-def test_json_of_both_adversaries_and_a_page(app, few, tmp_path):
+def test_json_of_both_observers_and_a_page(app, few, tmp_path):
     page = tmp_path / "frontier.html"
     done = call(app, *SMALL, "--honest", 30, "--check", 1, "--json", "-o", page)
     assert done.exit_code == 0, done.output
     facts = json.loads(done.output)
     server, sums = facts["frontiers"]
-    assert (server["adversary"], server["honest"], len(server["floors"])) == ("server", None, 2)
-    assert (sums["adversary"], sums["honest"], sums["floors"]) == ("sum", 30, [])
+    assert (server["observer"], server["honest"], len(server["floors"])) == ("every-report", None, 2)
+    assert (sums["observer"], sums["honest"], sums["floors"]) == ("sum", 30, [])
     assert all(len(point["measured"]) == 1 for curve in server["curves"] for point in curve["points"])
     assert facts["output"] == str(page)
     assert not facts["interrupted"]
     text = page.read_text()
+    trust = "an aggregator that you trust hides single reports"
+    assert text.count(f"If {trust}: against an observer of the sum alone, with 30 honest others") >= 3
+    assert f"The totals of clamp, randomized-response hold, if {TRUSTED_AGGREGATOR}, and {OTHERS_REPORT}." in text
+    assert f"The totals of memoized, learned-memoized hold, if {RELEASED_ONCE}, and {PUBLIC_DESIGN}." in text
+    assert sums["curves"][0]["assumptions"] == [TRUSTED_AGGREGATOR, OTHERS_REPORT]
     for said in ("no mechanism can be here", "no floor is known", "in brackets the mean of 1 simulated runs"):
         assert said in text
 
 
 def test_the_table(app, few):
-    done = call(app, *SMALL, "--adversary", "server")
+    done = call(app, *SMALL, "--observer", "every-report")
     assert done.exit_code == 0, done.output
     assert "cost gap by total epsilon over 20 rounds at delta 1e-06" in done.output
     assert "tracking-" in done.output
@@ -61,12 +67,20 @@ def test_the_table(app, few):
     assert "choosing clients at random gives away nothing" in done.output
 
 
+def test_the_table_against_the_sum_is_headed_by_its_assumption(app, few):
+    done = call(app, *SMALL, "--observer", "sum")
+    first, *_ = done.output.splitlines()
+    trust = "If an aggregator that you trust hides single reports"
+    assert first == f"{trust}: against an observer of the sum alone, with 38 honest others"
+    assert f"the totals of clamp, randomized-response hold, if {TRUSTED_AGGREGATOR}, and {OTHERS_REPORT}" in done.output
+
+
 def test_a_file_of_simulate_gives_population_and_rounds(app, few, tmp_path):
     file = tmp_path / "run.toml"
     file.write_text(
         'rounds = 30\ncapacity = 10\n[population]\nkind = "paper"\nclients = 40\n[mechanism]\nkind = "classical"\n'
     )
-    facts = json.loads(call(app, file, "--adversary", "sum", "--json").output)["frontiers"][0]
+    facts = json.loads(call(app, file, "--observer", "sum", "--json").output)["frontiers"][0]
     assert (facts["rounds"], facts["capacity"], facts["clients"]) == (30, 10, 40)
     assert "clamp around 0.25" in [curve["name"] for curve in facts["curves"]]
 
@@ -100,9 +114,9 @@ def test_a_page_of_hardly_anything():
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["--adversary", "nobody"], "--adversary must be server, sum or both"),
-        (["--adversary", "server", "--honest", 3], "--honest must be given with --adversary sum or both"),
-        (["--honest", 1200], "honest must be from 0 to 1199"),
+        (["--observer", "nobody"], "--observer must be every-report, sum or both"),
+        (["--observer", "every-report", "--honest", 3], "--honest must be given with --observer sum or both"),
+        (["--honest", 1199], "honest must be from 0 to 1198"),
         (["--rounds", 3], "rounds must be 10 or more"),
         (["--delta", 0], "delta must be above 0"),
         (["--clients", 81], "multiple of 4"),
@@ -115,7 +129,7 @@ def test_bad_input(app, few, arguments, says):
 def test_the_page_in_a_browser(tmp_path):
     problem = paper_population(0, 40).problem(20)
     asked = {"totals": [2.0, 4.0], "beyond": [60.0], "check": 1}
-    found = [plan.frontier(problem, 20, adversary=one, **asked).facts() for one in ("server", "sum")]
+    found = [plan.frontier(problem, 20, observer=one, **asked).facts() for one in OBSERVERS]
     path = frontier_page(found).save(tmp_path / "page.html")
     with chromium() as browser:
         for scheme, width in (("light", 1100), ("dark", 360)):

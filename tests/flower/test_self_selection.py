@@ -242,12 +242,21 @@ def test_without_a_certificate_the_account_says_so():
     assert column(result, "epsilon-total-against-server") == [np.inf, np.inf]
 
 
+@pytest.mark.parametrize("observer", ["sum", "server"])
+def test_a_flower_server_sees_every_answer(observer):
+    with pytest.raises(
+        ValueError, match=f"observer must be 'every-report', got '{observer}': a Flower server sees every"
+    ):
+        SelfSelection(fedavg(), capacity=CAPACITY, observer=observer)
+
+
 def test_the_log_is_in_flowers_style(told):
     run(rounds=2)
     text = told.text
     assert "Self-selection settings:" in text
     assert "of 50 nodes volunteered (capacity 15, signal 1)" in text
-    assert "over 2 reports, against the server that sees every report" in text
+    assert "epsilon 1.000 per report; total epsilon" in text
+    assert "at delta 1e-06 over 2 reports, against an observer of every report (" in text
 
 
 def test_a_box_that_follows_the_average_can_bring_what_it_cannot_at_a_half(told):

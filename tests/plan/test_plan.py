@@ -8,14 +8,25 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from turnout import Keep, PolynomialCosts, Problem, optimum, paper_population, predict, replicate, simulate
+from turnout import Averaging, Keep, PolynomialCosts, Problem, optimum, paper_population, predict, replicate, simulate
 from turnout.algorithm.mechanisms import Clamp, TrackingClamp
 from turnout.plan.offers import largest_within, makers, smallest_within
 from turnout.plan.plan import Impossible, plan
 from turnout.plan.wish import Wish
 from turnout.privacy.account_of import account_of
+from turnout.privacy.observer import (
+    EVERY_REPORT,
+    OTHERS_REPORT,
+    PUBLIC_DESIGN,
+    PUBLIC_HISTORY,
+    RELEASED_ONCE,
+    SUM,
+    TRUSTED_AGGREGATOR,
+    Observer,
+)
 
 PAPER = paper_population(0).problem(600)
+IN_A_CROWD = Observer("sum", honest=100, averaging=Averaging(by="probability"))
 
 
 def quadratic(clients=400, share=0.3):
@@ -33,12 +44,12 @@ WISHES = {
     "budget 4": Wish(PAPER, 1000, budget=4.0),
     "budget 8, long": Wish(PAPER, 5000, budget=8.0),
     "gap 10 %": Wish(PAPER, 2000, gap=0.1),
-    "gap 20 %, sum": Wish(PAPER, 500, gap=0.2, adversary="sum"),
-    "budget 2.5, sum": Wish(PAPER, 500, budget=2.5, adversary="sum"),
-    "budget 1, sum, some honest": Wish(PAPER, 200, budget=1.0, adversary="sum", honest=800),
+    "gap 20 %, sum": Wish(PAPER, 500, gap=0.2, observer="sum"),
+    "budget 2.5, sum": Wish(PAPER, 500, budget=2.5, observer="sum"),
+    "budget 1, sum, some honest": Wish(PAPER, 200, budget=1.0, observer="sum", honest=800),
     "guessed": Wish(PAPER, 1000, budget=6.0, guessed=True),
     "quadratic": Wish(quadratic(), 1000, budget=6.0),
-    "quadratic, sum": Wish(quadratic(), 300, budget=4.0, adversary="sum"),
+    "quadratic, sum": Wish(quadratic(), 300, budget=4.0, observer="sum"),
     "weights": Wish(weighted(), 1000, gap=0.15),
 }
 
@@ -72,7 +83,7 @@ def test_simulations_fall_inside_the_band_and_the_account_keeps_the_wish(name):
         assert found.account.epsilon <= wish.budget * (1 + 1e-9)
     if wish.gap is not None:
         assert found.outlook.gap <= 1.01 * wish.gap
-    again = account_of(found.mechanism, wish.rounds, wish.delta, wish.honest_others)
+    again = account_of(found.mechanism, wish.rounds, wish.delta, wish.seen_by)
     assert again.epsilon == found.account.epsilon
     spread = np.mean([run.last(wish.rounds // 2).std() for run in runs])
     assert spread == pytest.approx(found.outlook.forecast.spread, rel=0.1)
@@ -105,13 +116,19 @@ def test_the_chosen_one_is_the_best_offer():
 @pytest.mark.parametrize(
     ("wish", "told"),
     [
-        (Wish(PAPER, 1000, budget=4.0, gap=0.01), r"in 1,000 rounds: .* smallest gap is 23.* %; .* total epsilon 9\."),
+        (
+            Wish(PAPER, 1000, budget=4.0, gap=0.01),
+            r"in 1,000 rounds against an observer of every report: .* smallest gap is 23.* %; .* total epsilon 9\.",
+        ),
         (
             Wish(PAPER, 1000, budget=8.6, gap=0.01),
-            r"in 1,000 rounds: .* smallest gap is 1\.5.* %; .* total epsilon 9\.",
+            r"in 1,000 rounds against an observer of every report: .* smallest gap is 1\.5.* %; .* total epsilon 9\.",
         ),
         (Wish(PAPER, 1000, gap=1e-8), "the smallest gap planned for is"),
-        (Wish(PAPER, 20, gap=0.01), r"impossible in 20 rounds: the smallest .* \(memoized\): plan for more rounds"),
+        (
+            Wish(PAPER, 20, gap=0.01),
+            r"impossible in 20 rounds against an .* every report: the smallest .* \(memoized\): plan for more rounds",
+        ),
     ],
 )
 def test_an_impossible_wish_is_refused_with_the_nearest_possible_one(wish, told):
@@ -147,13 +164,65 @@ def test_what_speaks_against_the_others_says_when():
         ({"gap": 1}, r"gap must be a share above 0 and below 1, got 1 \(100 %\): 0.01 is one percent"),
         ({"budget": 1.0, "rounds": 5}, "rounds must be 10 or more"),
         ({"budget": 1.0, "delta": 0.0}, "delta must be"),
-        ({"budget": 1.0, "adversary": "everyone"}, "adversary must be 'server' or 'sum'"),
-        ({"budget": 1.0, "honest": 5}, "honest must be from 0 to 1199, and only against 'sum'"),
+        ({"budget": 1.0, "observer": "everyone"}, "observer must be 'every-report' or 'sum'"),
+        ({"budget": 1.0, "honest": 5}, "honest must be from 0 to 1198, and only for an observer of the 'sum'"),
+        ({"budget": 1.0, "observer": "sum", "honest": 1199}, "honest must be from 0 to 1198"),
     ],
 )
 def test_bad_wishes(bad, named):
     with pytest.raises(ValueError, match=named):
         Wish(PAPER, **({"rounds": 100} | bad))
+
+
+def test_weights_count_where_only_the_sum_is_seen():
+    """Five clients of weight 200 among 1,195 of weight 1: 1.99 was printed for what is 49.8 for a heavy one."""
+    weights = np.array([200] * 5 + [1] * 1195)
+    problem = Problem(PAPER.costs, weights.sum() / 2, weights)
+    wish = Wish(problem, 100, budget=2.0, observer=SUM)
+    clamp = next(maker for maker in makers(wish) if maker.kind == Clamp.kind)
+    assert clamp.account(1.180995317760719).epsilon > 49.8
+    assert (
+        clamp.account(1.180995317760719).epsilon
+        > account_of(Clamp(1.180995317760719), 100, 1e-6, replace(wish.seen_by, weights=None)).epsilon * 20
+    )
+    epsilon = largest_within(clamp, 2.0)
+    # Three others of its weight hide it: that is worth a factor of two, not of twenty-five.
+    assert clamp.account(epsilon).epsilon <= 2.0
+    assert epsilon < 2.1 * largest_within(next(iter(makers(replace(wish, observer=EVERY_REPORT)))), 2.0)
+
+
+def test_one_other_may_look_on():
+    assert Wish(PAPER, 100, budget=2.0, observer=SUM).seen_by.honest == 1198
+    assert Wish(PAPER, 100, budget=2.0, observer=SUM, honest=7).seen_by.honest == 7
+    two = Problem(PAPER.costs[:2], 1.0)
+    assert Wish(two, 100, budget=2.0, observer=SUM).seen_by.honest == 0
+    assert Wish(PAPER, 100, budget=2.0).seen_by.honest is None
+
+
+def test_every_offer_carries_what_it_rests_on():
+    wish = Wish(PAPER, 100, budget=2.0)
+    hidden = (TRUSTED_AGGREGATOR, OTHERS_REPORT)
+    for asked, usual in ((wish, ()), (replace(wish, observer=SUM), hidden)):
+        found = {maker.kind: maker.assumptions for maker in makers(asked)}
+        assert found["clamp"] == found["randomized-response"] == usual
+        assert found["memoized"] == found["learned-memoized"] == (RELEASED_ONCE, PUBLIC_DESIGN)
+        assert found.get("tracking-clamp", (PUBLIC_HISTORY,)) == (PUBLIC_HISTORY,)
+        for maker in makers(asked):
+            assert maker.account(1.0).assumptions == maker.assumptions
+    guessed = {maker.kind: maker.assumptions for maker in makers(replace(wish, guessed=True))}
+    assert "memoized" not in guessed
+    assert guessed["learned-memoized"] == (RELEASED_ONCE,)
+
+
+def test_a_plan_says_what_it_rests_on():
+    found = plan(WISHES["budget 2.5, sum"])
+    assert found.account.assumptions == (TRUSTED_AGGREGATOR, OTHERS_REPORT)
+    assert TRUSTED_AGGREGATOR in repr(found)
+    assert TRUSTED_AGGREGATOR in found._repr_html_()
+    assert found.settings()["observer"] == SUM
+    assert found.settings()["honest"] == 1198
+    assert "observer" not in plan(WISHES["budget 4"]).settings()
+    assert PUBLIC_DESIGN in repr(plan(WISHES["budget 4"]))
 
 
 def test_searches_end_at_the_limit():
@@ -170,15 +239,15 @@ def test_an_account_grows_with_the_rounds_and_shrinks_in_a_crowd(mechanism):
     few, many = account_of(mechanism, 10, 1e-6), account_of(mechanism, 100, 1e-6)
     assert few.epsilon < many.epsilon <= 100 * 0.5 * (1 + 1e-9)
     if mechanism.needs_public_average:
-        with pytest.raises(ValueError, match="averaging by 'probability'"):
-            account_of(mechanism, 10, 1e-6, honest=100)
+        with pytest.raises(ValueError, match="averages are not public"):
+            account_of(mechanism, 10, 1e-6, IN_A_CROWD)
     else:
-        assert account_of(mechanism, 10, 1e-6, honest=100).epsilon < few.epsilon
+        assert account_of(mechanism, 10, 1e-6, IN_A_CROWD).epsilon < few.epsilon
 
 
 def test_forecasts_from_a_prior_and_by_probability_agree_with_simulation():
     """Means of 8 runs within four standard errors, or a hundredth of the gap."""
-    from turnout import Averaging, IntegralController, Prior
+    from turnout import IntegralController, Prior
 
     server = IntegralController(0.004, 9.0)
     for mechanism, start, by in (

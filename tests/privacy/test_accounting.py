@@ -1,4 +1,4 @@
-"""Totals against an observer of every report: the notes' tables, brute force, and what a careless account gets wrong."""
+"""Totals against an observer of every report: the notes' tables, brute force, what a careless account gets wrong."""
 
 import itertools
 import math
@@ -98,7 +98,7 @@ def test_delta_equals_an_enumeration_of_the_pair(box, rounds):
 
 
 @pytest.mark.parametrize("rounds", [1, 5, 20])
-def test_symmetric_boxes_are_exact_against_an_adaptive_adversary(rounds):
+def test_symmetric_boxes_are_exact_against_an_adaptive_observer(rounds):
     for epsilon in (0.0, 0.4, 2.0):
         exact = adaptive(0.3, 0.7, rounds, epsilon)
         assert total_delta(0.3, 0.7, rounds, epsilon).delta == pytest.approx(exact, rel=1e-9, abs=1e-15)

@@ -36,7 +36,7 @@ def test_a_release_never_says_more_than_its_epsilon():
 
 @pytest.mark.parametrize("weight", [1.0, 3.0])
 def test_releases_are_as_frequent_as_the_mechanism_makes_them(weight, monkeypatch):
-    """The adversary's table, by trying tosses, against the exact words of the mechanism; levels fall as costs rise."""
+    """The observer's table, by trying tosses, against the exact words of the mechanism; levels fall as costs rise."""
     monkeypatch.setattr(attack_release, "_CANDIDATES", 16)
     mechanism, family = Memoized(2.0, 9.0), CostFamily((2, 4), np.array([[40.0, 0.0]]))
     candidates, releases, chances = _channel(mechanism, family, 0, weight)

@@ -11,6 +11,7 @@ from turnout.algorithm.mechanism import Mechanism, Public
 from turnout.algorithm.mechanisms import CappedCoin, Clamp, Memoized, RandomizedResponse, TrackingClamp
 from turnout.privacy.certificate import box_epsilon, certificate
 from turnout.privacy.lemma import lemma_epsilon
+from turnout.privacy.observer import PUBLIC_HISTORY, Observer
 
 GRID = np.concatenate([[0.0, 1e-12, 1e-6, 1.0 - 1e-6, 1.0, np.nan], np.linspace(0, 1, 101)])
 AVERAGES = np.concatenate([[1e-9, 0.001, 0.999, 1.0], np.linspace(0.01, 0.99, 99)])
@@ -92,8 +93,8 @@ def test_the_lemmas_counterexample():
 
 
 def test_a_combination_without_a_guarantee_is_refused():
-    with pytest.raises(ValueError, match="which is then private"):
-        certificate(TrackingClamp(1.0), Averaging(by="probability"))
+    with pytest.raises(ValueError, match="its box follows the average, so that the box itself would give it away"):
+        certificate(TrackingClamp(1.0), Observer(averaging=Averaging(by="probability")))
     # what would go wrong: the box itself tells centres apart
     low, high = TrackingClamp(1.0).box(Public(average=np.array([0.05, 0.95])))
     assert box_epsilon(low.min(), high.max()) > 3
@@ -124,13 +125,15 @@ def test_a_mechanism_of_ones_own_is_certified_by_its_worst_box():
 
 
 def test_a_certificate_says_per_what_and_against_whom():
-    assert str(certificate(Clamp(0.5, 0.2))).startswith("pure epsilon 0.5 per report, against anyone who sees every")
-    assert "knows the average" in str(certificate(TrackingClamp(0.5)))
+    assert str(certificate(Clamp(0.5, 0.2))).startswith(
+        "pure epsilon 0.5 per report, against an observer of every report ("
+    )
+    assert f"against an observer of every report, if {PUBLIC_HISTORY} (" in str(certificate(TrackingClamp(0.5)))
     assert str(certificate(Classical())) == "no bound per report: the probability is the intent itself"
     assert certificate(PaperCoin(1.0)).per == certificate(CappedCoin(1.0, 0.5)).per == "report"
     assert "the box [0.1839, 0.592]" in str(certificate(CappedCoin(1.0, 0.5)))
-    assert certificate(TrackingClamp(1.0), Averaging()).epsilon == 1.0
-    assert certificate(Clamp(1.0), Averaging(by="probability")).epsilon == 1.0
+    assert certificate(TrackingClamp(1.0), Observer()).epsilon == 1.0
+    assert certificate(Clamp(1.0), Observer(averaging=Averaging(by="probability"))).epsilon == 1.0
 
 
 @dataclass(frozen=True)

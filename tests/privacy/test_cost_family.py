@@ -1,4 +1,4 @@
-"""The family of costs that an adversary knows: ranges, kinds of clients, and how mixtures spread."""
+"""The family of costs that an observer knows: ranges, kinds of clients, and how mixtures spread."""
 
 import numpy as np
 import pytest

@@ -131,7 +131,7 @@ def test_places_that_cannot_hold_a_ledger(tmp_path):
     with pytest.raises(FileProblem, match="cannot be opened as a ledger"):
         begin(tmp_path)
     (tmp_path / "a file").touch()
-    with pytest.raises(FileProblem, match="the witness of .* cannot be read"):
+    with pytest.raises(FileProblem, match=r"the witness of .* cannot be read"):
         Ledger.open(tmp_path / "b.jsonl", datum="b", limit=Limit(1, 1.0), witness=tmp_path / "a file" / "w")
     with pytest.raises(FileProblem, match="no ordinary file"):
         Journal(Path("/dev/full"), "ledger")

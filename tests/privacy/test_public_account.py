@@ -35,13 +35,22 @@ def test_before_the_first_report_nothing_is_given_away_but_a_release():
 @pytest.mark.parametrize(
     ("mechanism", "sentence"),
     [
-        (Classical(), "no bound against the server: this mechanism has no certificate"),
-        (PaperCoin(1.0), "no bound against the server: this mechanism has no certificate"),
-        (Memoized(4.0, 10.0), "pure epsilon 4.000 for a lifetime, against the server"),
+        (Classical(), "no bound per report: the probability is the intent itself"),
+        (PaperCoin(1.0), 'no bound per report: at intent 1 a "no" cannot happen'),
+        (
+            Memoized(4.0, 10.0),
+            "pure epsilon 4 per lifetime, against an observer of every report, if the cost is released once, across "
+            "all runs and servers (one release at joining; reports hold nothing else)",
+        ),
         (
             Clamp(0.1),
-            "epsilon 0.1000 per report, total epsilon 19.35 at delta 1e-06 over 1000 reports, "
-            "against the server that sees every report",
+            "epsilon 0.1000 per report; total epsilon 19.35 at delta 1e-06 over 1,000 reports, "
+            "against an observer of every report (exact binomial)",
+        ),
+        (
+            TrackingClamp(0.1),
+            "epsilon 0.1000 per report; total epsilon 19.35 at delta 1e-06 over 1,000 reports, "
+            "against an observer of every report, if the client's whole history is public (exact binomial)",
         ),
     ],
     ids=lambda value: type(value).__name__,

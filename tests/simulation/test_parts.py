@@ -9,10 +9,15 @@ import pytest
 from typer.testing import CliRunner
 
 from turnout import (
+    Averaging,
     Clamp,
     Classical,
+    IntegralController,
     Memoized,
     PaperCoin,
+    PolynomialCosts,
+    Prior,
+    Problem,
     SelfTuningController,
     TrackingClamp,
     Trajectory,
@@ -20,11 +25,13 @@ from turnout import (
     paper_population,
     simulate,
 )
+from turnout.algorithm.mechanism import Public
 from turnout.cli import app
 from turnout.privacy.certificate import worst_of
+from turnout.privacy.observer import TRUSTED_AGGREGATOR, Observer
 from turnout.report.picture import plot
 from turnout.report.run_report import run_page
-from turnout.simulation.parts import mechanisms_in_words, privacy_in_words
+from turnout.simulation.parts import PRIVATE_AVERAGE, mechanisms_in_words, privacy_in_words
 
 PROBLEM, SERVER = paper_population(clients=200).problem(100), SelfTuningController()
 
@@ -40,7 +47,8 @@ def test_reports_without_privacy_are_never_certified(tmp_path):
     file = tmp_path / "mixed.npz"
     ran(Classical(), Clamp(1.0)).save(file)
     run = Trajectory.load(file)
-    assert run.provenance["earlier"] == [{"rounds": 10, "mechanism": {"kind": "classical"}}]
+    by_bit = {"remember": None, "by": "bit"}
+    assert run.provenance["earlier"] == [{"rounds": 10, "mechanism": {"kind": "classical"}, "averaging": by_bit}]
     shown = json.loads(CliRunner().invoke(app, ["show", str(file), "--json"]).stdout)
     assert shown["privacy"].startswith("no bound per report: the probability is the intent itself")
     told = CliRunner().invoke(app, ["show", str(file)]).stdout
@@ -104,6 +112,89 @@ def test_a_mechanism_of_ones_own_promises_nothing_here():
     known = {"mechanism": Classical().settings(), "earlier": [{"rounds": 1, "mechanism": own}]}
     assert privacy_in_words(known).startswith("no bound")
     assert mechanisms_in_words(known) == "1 rounds of own, then classical"
+
+
+BY_PROBABILITY, BY_BIT = Averaging(by="probability"), Averaging()
+
+
+def moved(*parts, start=None):
+    """Ten rounds of each (mechanism, averaging), one after the other."""
+    for mechanism, averaging in parts:
+        start = ran(mechanism, start=start, averaging=averaging)
+    return start
+
+
+def test_a_box_that_follows_a_private_average_has_no_bound(tmp_path):
+    """Clamp by probability, continued as tracking-clamp by bit: "pure epsilon 1" was printed; it is 1.54."""
+    costs = PolynomialCosts(np.array([[1e-6], [1e6], *[[1.0]] * 98]), (2,))
+    problem, start = Problem(costs, 50.0), Prior(0.5, 10)
+    server = IntegralController(1e-9, 1.0)  # a signal that hardly moves
+    first = simulate(problem, Clamp(1.0), server, 50, start=start, averaging=BY_PROBABILITY, engine="numpy")
+    low, high = Clamp(1.0).parameters()
+    averages = first.state.participations[:2] / first.state.rounds
+    np.testing.assert_allclose(averages, [(5 + 50 * high) / 60, (5 + 50 * low) / 60], rtol=1e-12)
+    boxes = TrackingClamp(1.0).box(Public(average=averages))
+    yes = boxes[1][0], boxes[0][1]  # the one wants to, the other does not: the far ends of their boxes
+    truth = max(math.log(yes[0] / yes[1]), math.log((1 - yes[1]) / (1 - yes[0])))
+    assert truth == pytest.approx(1.54, abs=0.005)
+    run = simulate(problem, TrackingClamp(1.0), server, 10, start=first, averaging=BY_BIT, engine="numpy")
+    told = (
+        f"no bound per report: {PRIVATE_AVERAGE} (50 rounds of clamp, epsilon 1 per report, center 0.5, then tracking"
+    )
+    assert privacy_in_words(run.provenance).startswith(told)
+    run.save(tmp_path / "run.npz")
+    shown = json.loads(CliRunner().invoke(app, ["show", str(tmp_path / "run.npz"), "--json"]).stdout)
+    assert shown["privacy"].startswith(told)
+    longer = simulate(problem, TrackingClamp(1.0), server, 5, start=Trajectory.load(tmp_path / "run.npz"))
+    assert privacy_in_words(longer.provenance).startswith(told)
+
+
+@pytest.mark.parametrize(
+    ("parts", "bound"),
+    [
+        ([(Clamp(1.0), BY_BIT), (TrackingClamp(1.0), BY_BIT)], "pure epsilon 1 per report"),
+        ([(TrackingClamp(1.0), BY_BIT), (Clamp(1.0), BY_PROBABILITY)], "pure epsilon 1 per report"),
+        ([(Clamp(1.0), BY_PROBABILITY), (Clamp(1.0), BY_BIT)], "pure epsilon 1 per report"),
+        ([(Clamp(1.0), BY_PROBABILITY), (Clamp(1.0), BY_BIT), (TrackingClamp(1.0), BY_BIT)], "no bound per report"),
+        ([(Clamp(1.0), BY_BIT), (Clamp(1.0), BY_PROBABILITY), (TrackingClamp(1.0), BY_BIT)], "no bound per report"),
+        ([(Memoized(4.0, 10.0), BY_PROBABILITY), (TrackingClamp(1.0), BY_BIT)], "no bound per report"),
+        ([(Memoized(4.0, 10.0), BY_BIT), (TrackingClamp(1.0), BY_BIT)], "pure epsilon 4 per report"),
+        ([(TrackingClamp(1.0), BY_BIT), (Memoized(4.0, 10.0), BY_PROBABILITY)], "pure epsilon 4 per report"),
+    ],
+)
+def test_what_averages_moved_by_is_part_of_the_provenance(parts, bound, tmp_path):
+    run = moved(*parts)
+    assert privacy_in_words(run.provenance).startswith(bound)
+    run.save(tmp_path / "run.npz")
+    assert privacy_in_words(Trajectory.load(tmp_path / "run.npz").provenance).startswith(bound)
+    assert [part["averaging"]["by"] for part in run.provenance["earlier"]] == [how.by for _, how in parts[:-1]]
+
+
+def test_a_part_of_an_earlier_version_does_not_say_what_moved_it():
+    before = {"rounds": 1, "mechanism": Clamp(1.0).settings()}
+    tracking = {"mechanism": TrackingClamp(1.0).settings(), "averaging": {"by": "bit"}, "earlier": [before]}
+    assert privacy_in_words(tracking).startswith("no bound per report")
+    clamp = {"mechanism": Clamp(1.0).settings(), "averaging": {"by": "bit"}, "earlier": [before]}
+    assert privacy_in_words(clamp).startswith("pure epsilon 1 per report")
+
+
+def test_a_promise_against_the_sum_is_kept_or_refused_however_a_run_goes_on():
+    of_sum = Observer("sum", 198)
+    run = ran(Clamp(1.0), averaging=BY_PROBABILITY, observer=of_sum)
+    told = str(certificate(Clamp(1.0), Observer("sum", 198, averaging=BY_PROBABILITY)))
+    assert TRUSTED_AGGREGATOR in told
+    assert privacy_in_words(run.provenance) == told
+    assert privacy_in_words(ran(Clamp(1.0), start=run).provenance) == told
+    by_bit = ran(Clamp(1.0), start=run, averaging=BY_BIT, observer=Observer())  # given up, in so many words
+    assert "against an observer of every report" in privacy_in_words(by_bit.provenance)
+    for goes_on in (
+        lambda: ran(Clamp(1.0), averaging=BY_BIT, observer=of_sum),
+        lambda: ran(Clamp(1.0), start=run, averaging=BY_BIT),
+        lambda: ran(Clamp(1.0), start=by_bit, averaging=BY_PROBABILITY, observer=of_sum),
+        lambda: ran(TrackingClamp(1.0), start=run),
+    ):
+        with pytest.raises(ValueError, match=r"carries hidden bits|its box follows the average"):
+            goes_on()
 
 
 def test_a_file_from_before_parts_were_known_still_loads(tmp_path):

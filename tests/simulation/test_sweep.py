@@ -22,6 +22,7 @@ from turnout.errors import FileProblem, MissingExtra, TurnoutError
 from turnout.privacy.account_of import account_of
 from turnout.privacy.accounting import total_epsilon
 from turnout.privacy.journal import InUse
+from turnout.privacy.observer import PUBLIC_HISTORY
 from turnout.settings import Table
 from turnout.simulation import sweep as sweep_module
 from turnout.simulation.design import design_from_settings
@@ -53,7 +54,9 @@ def test_a_row_is_what_simulate_gives(tmp_path, paper_optimum):
     assert coin["certified_epsilon_per_report"] == coin["total_epsilon_over_rounds"] == math.inf
     assert coin["certified_against"] is None
     assert clamp["certified_epsilon_per_report"] == 2.0
-    assert "knows the average" in clamp["certified_against"]
+    assert clamp["certified_against"] == clamp["total_against"] == "an observer of every report"
+    assert clamp["certified_assumptions"] == clamp["total_assumptions"] == PUBLIC_HISTORY
+    assert coin["total_assumptions"] is None
     assert "forecast_cost_gap_percent" not in found.columns
 
 

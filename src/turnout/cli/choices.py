@@ -94,6 +94,21 @@ EngineChoice = Annotated[
         autocompletion=one_of("auto", "numpy", "numba", "jax", "jax32", "ray"),
     ),
 ]
+OBSERVERS = ("every-report", "sum")
+"""As in turnout.privacy.observer; they stand here, since help must not wait for NumPy."""
+
+ObserverChoice = Annotated[
+    str,
+    typer.Option(
+        help="Who is to learn nothing: every-report (sees each report), or sum (sees each round's total alone, if an "
+        "aggregator that you trust hides single reports).",
+        autocompletion=one_of(*OBSERVERS),
+    ),
+]
+Honest = Annotated[
+    int | None,
+    typer.Option(help="For sum: how many others certainly follow the protocol.", show_default="all but one"),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
 
 

@@ -29,17 +29,15 @@ def frontier(
     capacity: choices.Capacity = None,
     rounds: Annotated[int | None, typer.Option(help="Totals are over so many rounds.", show_default="10000")] = None,
     delta: Annotated[float, typer.Option(help="Slack of totals: P(A) <= e^total P'(A) + delta for any event.")] = 1e-6,
-    adversary: Annotated[
+    observer: Annotated[
         str,
         typer.Option(
-            help="server (sees every report), sum (sees totals), or both.",
-            autocompletion=choices.one_of("server", "sum", "both"),
+            help="every-report (sees each report), sum (sees each round's total alone, if an aggregator that you trust "
+            "hides single reports), or both.",
+            autocompletion=choices.one_of(*choices.OBSERVERS, _BOTH),
         ),
     ] = _BOTH,
-    honest: Annotated[
-        int | None,
-        typer.Option(help="For sum: how many others certainly follow the protocol.", show_default="all others"),
-    ] = None,
+    honest: choices.Honest = None,
     check: Annotated[int, typer.Option(help="Simulate every point with so many seeds.")] = 0,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Write a page with the plots to this .html file.")
@@ -48,27 +46,28 @@ def frontier(
 ) -> None:
     """Show what each mechanism costs at each total epsilon, and what no mechanism can do. Ctrl-C keeps what is done.
 
-    [bold]Example:[/bold] turnout frontier --rounds 10000 --adversary both -o frontier.html
+    [bold]Example:[/bold] turnout frontier --rounds 10000 --observer both -o frontier.html
     """
-    from turnout.plan.wish import ADVERSARIES, Wish
+    from turnout.plan.wish import Wish
+    from turnout.privacy.observer import EVERY_REPORT, OBSERVERS, SUM
     from turnout.report.page import plotly_source
     from turnout.settings import Table
 
     choices.check_output(output, ".html")
     if output is not None:
         plotly_source()  # says what to install, before any work is done
-    if adversary not in (*ADVERSARIES, _BOTH):
-        raise invalid("--adversary", "server, sum or both", repr(adversary), "who is to learn nothing?")
-    if honest is not None and adversary == "server":
-        allowed = "given with --adversary sum or both"
-        raise invalid("--honest", allowed, honest, "leave it out: this server sees each report by itself")
+    if observer not in (*OBSERVERS, _BOTH):
+        raise invalid("--observer", "every-report, sum or both", repr(observer), "who is to learn nothing?")
+    if honest is not None and observer == EVERY_REPORT:
+        allowed = "given with --observer sum or both"
+        raise invalid("--honest", allowed, honest, "leave it out: this observer sees each report by itself")
     problem, values = choices.problem_from(settings, population, clients, population_seed, capacity)
     planned = rounds if rounds is not None else Table(values).whole("rounds", 10_000)
-    asked = ADVERSARIES if adversary == _BOTH else (adversary,)
+    asked = OBSERVERS if observer == _BOTH else (observer,)
     stated: dict[str, Any] = {"rounds": planned, "delta": delta, "check": check}
-    wishes = [stated | {"adversary": one, "honest": honest if one == "sum" else None} for one in asked]
+    wishes = [stated | {"observer": one, "honest": honest if one == SUM else None} for one in asked]
     for one in wishes:
-        Wish(problem, planned, 1.0, delta=delta, adversary=str(one["adversary"]), honest=one["honest"])  # refuses now
+        Wish(problem, planned, 1.0, delta=delta, observer=str(one["observer"]), honest=one["honest"])  # refuses now
     found, stopped = _work(problem, wishes, quiet=as_json)
     _say([one.facts() for one in found], output, as_json, stopped)
     if stopped:
@@ -89,7 +88,7 @@ def _work(problem: Problem, wishes: list[dict[str, Any]], quiet: bool) -> tuple[
         task = bar.add_task("starting", total=None)
         try:
             for wish in wishes:
-                tell = partial(_tell, bar, task, wish["adversary"])
+                tell = partial(_tell, bar, task, wish["observer"])
                 parts = growing(problem, **wish, progress=tell)
                 for number, found in enumerate(parts):
                     done[len(done) - (number > 0) :] = [found]
@@ -98,14 +97,14 @@ def _work(problem: Problem, wishes: list[dict[str, Any]], quiet: bool) -> tuple[
     return done, False
 
 
-def _tell(bar: Progress, task: TaskID, adversary: str, coming: str) -> None:
-    bar.update(task, description=f"against {adversary}: {coming}")
+def _tell(bar: Progress, task: TaskID, observer: str, coming: str) -> None:
+    bar.update(task, description=f"observer {observer}: {coming}")
 
 
 def _say(found: list[dict[str, Any]], output: Path | None, as_json: bool, stopped: bool) -> None:
     from rich.console import Console
 
-    from turnout.report.frontier_report import AGAINST, frontier_page, notes
+    from turnout.report.frontier_report import frontier_page, heading, notes
 
     if output is not None and found:
         frontier_page(found).save(output)
@@ -115,8 +114,7 @@ def _say(found: list[dict[str, Any]], output: Path | None, as_json: bool, stoppe
         return
     console = Console(highlight=False)
     for facts in found:
-        others = "" if facts["honest"] is None else f", {facts['honest']:,} honest others"
-        typer.echo(f"{AGAINST[facts['adversary']]}{others}")
+        typer.echo(heading(facts))
         typer.echo(f"cost gap by total epsilon over {facts['rounds']:,} rounds at delta {facts['delta']:.3g}")
         console.print(_table(facts))
         for note in notes(facts):

@@ -31,15 +31,8 @@ def plan(
         float | None, typer.Option(help="The most cost above the optimum, in percent.", show_default=False)
     ] = None,
     delta: Annotated[float, typer.Option(help="Slack of totals: P(A) <= e^total P'(A) + delta for any event.")] = 1e-6,
-    adversary: Annotated[
-        str,
-        typer.Option(
-            help="server (sees every report) or sum (sees totals only).", autocompletion=choices.one_of("server", "sum")
-        ),
-    ] = "server",
-    honest: Annotated[
-        int | None, typer.Option(help="Against sum: so many others are honest.", show_default="all")
-    ] = None,
+    observer: choices.ObserverChoice = "every-report",
+    honest: choices.Honest = None,
     guessed: Annotated[bool, typer.Option("--guessed", help="The costs are only a guess.")] = False,
     at_least: Annotated[
         float | None, typer.Option(help="Tell the chance that so many come.", show_default=False)
@@ -62,7 +55,7 @@ def plan(
         raise invalid("--gap", "above 0 and below 100 percent", f"{gap:g}", "no private mechanism has none: try 10")
     problem, values = choices.problem_from(settings, population, clients, population_seed, capacity)
     planned = rounds if rounds is not None else Table(values).whole("rounds", 1000)
-    wish = Wish(problem, planned, budget, None if gap is None else gap / 100.0, delta, adversary, honest, guessed)
+    wish = Wish(problem, planned, budget, None if gap is None else gap / 100.0, delta, observer, honest, guessed)
     found = make(wish)
     facts = summary(found, at_least)
     if output is not None:
@@ -88,6 +81,7 @@ def summary(found: Plan, at_least: float | None = None) -> dict[str, Any]:
         "total_epsilon": found.account.epsilon,
         "delta": found.account.delta,
         "against": found.account.against,
+        "assumptions": list(found.account.assumptions),
         "account": repr(found.account),
         "cost_gap_percent": 100.0 * outlook.gap,
         "cost_gap_band_percent": [100.0 * low, 100.0 * high],
@@ -110,6 +104,7 @@ def _other(offer: Any) -> dict[str, Any]:
         "name": offer.name,
         "mechanism": offer.mechanism.settings() if known else None,
         "total_epsilon": offer.account.epsilon if known else None,
+        "assumptions": list(offer.account.assumptions) if known else [],
         "cost_gap_percent": 100.0 * offer.gap if known else None,
         "why_not": offer.against_it,
     }

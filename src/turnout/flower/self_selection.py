@@ -26,6 +26,7 @@ from turnout.flower.selection_round import Selection, Tally
 from turnout.flower.stored_updates import StoredUpdates
 from turnout.flower.volunteers import StillWaiting, VolunteersGrid, all_available
 from turnout.flower.weights import PLAIN, STORED, ParticipationBook, check_kind, effective_share
+from turnout.privacy.observer import EVERY_REPORT
 from turnout.privacy.public_account import PublicAccount
 
 log = getLogger("flwr").log
@@ -59,6 +60,8 @@ class SelfSelection(Strategy):
         ask_timeout: seconds to wait for answers.
         startup_timeout: seconds to wait for the strategy's `min_available_nodes` before round 1.
         delta: the slack of the total in the account.
+        observer: against whom clients count on a promise: "every-report", the server. Nothing else is possible here:
+            a Flower server sees every answer.
         message_type: of the strategy's training messages: the question goes to the same train function.
 
     Raises:
@@ -90,6 +93,7 @@ class SelfSelection(Strategy):
         ask_timeout: float = 60.0,
         startup_timeout: float = 600.0,
         delta: float = 1e-6,
+        observer: str = EVERY_REPORT,
         message_type: str = "train",
     ) -> None:
         check_strategy(strategy)
@@ -98,7 +102,7 @@ class SelfSelection(Strategy):
         self.strategy, self.capacity, self.mechanism = strategy, capacity, mechanism
         self.controller = controller or SelfTuningController()
         self.weights = check_kind(weights, is_weighted_average(strategy), type(strategy).__name__)
-        self.phases, self.prior_rounds, self.delta = phases, prior_rounds, delta
+        self.phases, self.prior_rounds, self.delta, self.observer = phases, prior_rounds, delta, observer
         self.ask_timeout, self.startup_timeout, self.message_type = ask_timeout, startup_timeout, message_type
         self._check_settings()
         self._reset()
@@ -216,6 +220,9 @@ class SelfSelection(Strategy):
         for name in ("ask_timeout", "startup_timeout", "prior_rounds"):
             check_number(name, getattr(self, name), "above 0", _positive, "leave it out")
         check_number("delta", self.delta, "from 0 and below 1", lambda delta: 0.0 <= delta < 1.0, "try 1e-6")
+        if self.observer != EVERY_REPORT:
+            remedy = "a Flower server sees every answer by its node, and histories move by the bit: leave it out"
+            raise invalid("observer", repr(EVERY_REPORT), repr(self.observer), remedy)
         if self.mechanism is not None:
             check_mechanism(self.mechanism)
             if self.mechanism.needs_population:

@@ -1,7 +1,7 @@
 """`frontier`: what each mechanism costs at each total epsilon, and what no mechanism can have.
 
-The axis is the *total* epsilon over the stated rounds, at the stated delta, against the stated adversary. An epsilon
-per report means little by itself: what it adds up to depends on all three.
+The axis is the *total* epsilon over the stated rounds, at the stated delta, against the stated observer, under the
+stated assumptions. An epsilon per report means little by itself: what it adds up to depends on all four.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from turnout.errors import invalid
 from turnout.plan.offers import LARGEST, Maker, largest_within, makers
 from turnout.plan.wish import Wish
 from turnout.privacy.floor import floor
+from turnout.privacy.observer import EVERY_REPORT
 from turnout.problem.optimum import optimum
 from turnout.problem.problem import Problem
 from turnout.theory.fixed_point import predict
@@ -69,12 +70,14 @@ class Curve:
         per: what its own epsilon is for: "report" or "release".
         points: by rising total.
         missing: why it is not there at some totals, or at all; empty if it is.
+        assumptions: what nothing enforces: without these its totals say nothing.
     """
 
     name: str
     per: str
     points: tuple[Point, ...] = ()
     missing: str = ""
+    assumptions: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         return f"Curve({self.name}: {len(self.points)} points)"
@@ -91,10 +94,11 @@ class FloorPoint:
 
 @dataclass(frozen=True)
 class Frontier:
-    """All mechanisms against one adversary.
+    """All mechanisms against one observer.
 
     Attributes:
-        adversary: "server" (sees every report) or "sum" (sees only each round's total).
+        observer: what it sees: "every-report", or "sum" (each round's total alone).
+        against: the same in words.
         rounds, delta: what totals are over, and at.
         honest: honest others that hide a client in the sum; None where every report is seen.
         clients, capacity: of the problem.
@@ -106,12 +110,13 @@ class Frontier:
 
     Example:
         >>> from turnout import paper_population
-        >>> found = frontier(paper_population().problem(600), 100, adversary="sum", totals=[2.0], beyond=[])
+        >>> found = frontier(paper_population().problem(600), 100, observer="sum", totals=[2.0], beyond=[])
         >>> round(100 * found.random_gap)
         100
     """
 
-    adversary: str
+    observer: str
+    against: str
     rounds: int
     delta: float
     honest: int | None
@@ -125,7 +130,7 @@ class Frontier:
 
     def __repr__(self) -> str:
         told = f"{len(self.curves)} mechanisms, {len(self.floors)} floors"
-        return f"Frontier({self.clients} clients, {self.rounds} rounds, against {self.adversary!r}: {told})"
+        return f"Frontier({self.clients} clients, {self.rounds} rounds, against {self.against}: {told})"
 
     def facts(self) -> dict[str, Any]:
         """Everything as plain data, for JSON and for `turnout.report.frontier_report`."""
@@ -136,7 +141,7 @@ def frontier(
     problem: Problem,
     rounds: int,
     delta: float = 1e-6,
-    adversary: str = "server",
+    observer: str = EVERY_REPORT,
     honest: int | None = None,
     totals: Sequence[float] = TOTALS,
     beyond: Sequence[float] = BEYOND,
@@ -148,8 +153,9 @@ def frontier(
         problem: the clients and the capacity.
         rounds: one report of each client a round.
         delta: the slack of the totals (see `Account`), above 0.
-        adversary: "server" (sees every report) or "sum" (sees only each round's total).
-        honest: for "sum", how many others certainly follow the protocol; all others, unless given.
+        observer: who is to learn nothing: an observer of every report ("every-report"), or of each round's total
+            alone ("sum"; nothing in turnout hides single reports: that needs an aggregator that you trust).
+        honest: for "sum", how many others certainly follow the protocol; all but one, unless given.
         totals: total epsilons to answer for, rising; the floor is computed for these.
         beyond: more of them, for mechanisms whose totals are large.
         check: simulate each point with so many seeds.
@@ -159,11 +165,11 @@ def frontier(
 
     Example:
         >>> from turnout import paper_population
-        >>> found = frontier(paper_population().problem(600), 100, adversary="sum", totals=[2.0], beyond=[])
+        >>> found = frontier(paper_population().problem(600), 100, observer="sum", totals=[2.0], beyond=[])
         >>> {curve.name: round(100 * curve.points[0].gap) for curve in found.curves}
-        {'clamp': 13, 'randomized-response': 23, 'memoized': 60, 'learned-memoized': 60}
+        {'clamp': 13, 'randomized-response': 23, 'memoized': 60, 'learned-memoized': 75}
     """
-    *_, last = growing(problem, rounds, delta, adversary, honest, totals, beyond, check)
+    *_, last = growing(problem, rounds, delta, observer, honest, totals, beyond, check)
     return last
 
 
@@ -171,7 +177,7 @@ def growing(
     problem: Problem,
     rounds: int,
     delta: float = 1e-6,
-    adversary: str = "server",
+    observer: str = EVERY_REPORT,
     honest: int | None = None,
     totals: Sequence[float] = TOTALS,
     beyond: Sequence[float] = BEYOND,
@@ -184,14 +190,15 @@ def growing(
         raise invalid("totals", "above 0 and rising", every, "give total epsilons such as 1, 2, 4, 8")
     if check < 0:
         raise invalid("check", "0 seeds or more", check, "give 0 to simulate nothing")
-    wish = Wish(problem, rounds, budget=float(totals[-1]), delta=delta, adversary=adversary, honest=honest)
+    wish = Wish(problem, rounds, budget=float(totals[-1]), delta=delta, observer=observer, honest=honest)
     tell = progress or (lambda _: None)
     best = optimum(problem).cost
     random_gap = problem.random_cost() / best - 1.0
-    found = Frontier(adversary, rounds, delta, wish.honest_others, len(problem), problem.capacity, random_gap)
+    who = wish.seen_by
+    found = Frontier(who.sees, str(who), rounds, delta, who.honest, len(problem), problem.capacity, random_gap)
     found = replace(found, promises_nothing=_without_promise(problem))
     yield found
-    if adversary == "server":
+    if observer == EVERY_REPORT:
         for total in totals:
             tell(f"floor at total epsilon {total:g}")
             found = _with_floor(found, problem, total)
@@ -220,7 +227,8 @@ def _grow(
     maker: Maker, totals: Sequence[float], known: dict[Any, float | None], check: int, tell: Progress
 ) -> Iterator[Curve]:
     """One mechanism's curve, point by point."""
-    curve = Curve(maker.name, "release" if maker.releases_once else "report")
+    per = "release" if maker.releases_once else "report"
+    curve = Curve(maker.name, per)
     yield curve
     for total in totals:
         tell(f"{curve.name} at total epsilon {total:g}")
@@ -233,7 +241,8 @@ def _grow(
             curve = replace(curve, missing=f"up to total epsilon {total:g}: {point}")
         else:
             runs = measured_gaps(maker, point.epsilon, check)
-            curve = replace(curve, points=(*curve.points, replace(point, measured=runs)))
+            points = (*curve.points, replace(point, measured=runs))
+            curve = replace(curve, points=points, assumptions=maker.assumptions)
             yield curve
             if point.gap < _CLOSE or point.epsilon >= 0.99 * LARGEST:
                 return

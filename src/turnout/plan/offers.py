@@ -18,10 +18,13 @@ from turnout.algorithm.mechanisms.memoized import Memoized
 from turnout.algorithm.mechanisms.randomized_response import RandomizedResponse
 from turnout.algorithm.mechanisms.tracking_clamp import TrackingClamp
 from turnout.display import off
+from turnout.plan.outlook import released_gaps
 from turnout.plan.wish import Wish
 from turnout.privacy.account_of import account_of
-from turnout.privacy.accounting import Account, shown
+from turnout.privacy.accounting import Account
 from turnout.privacy.floor import best_release
+from turnout.privacy.observer import EVERY_REPORT, PUBLIC_DESIGN
+from turnout.problem.optimum import optimum
 from turnout.problem.problem import Problem
 from turnout.theory.feasibility import reachable
 from turnout.theory.fixed_point import predict
@@ -32,6 +35,7 @@ SMALLEST, LARGEST = 1e-3, 12.0
 
 _SAMPLE = 400  # clients that stand for more in a search; the plan itself is made for all
 _TYPES = 50  # that the channel of a search tells apart
+_TOO_HIGH = 3.0  # times the price is what learning begins with where nothing is known, as in docs/floor.md
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,7 +59,7 @@ class Offer:
     against_it: str = ""
 
     def __repr__(self) -> str:
-        told = "none" if self.account is None else f"total epsilon {shown(self.total_epsilon)}, {off(self.gap)}"
+        told = "none" if self.account is None else f"{self.account}; {off(self.gap)}"
         return f"Offer({self.name}: {told}{f'; {self.against_it}' if self.against_it else ''})"
 
     @property
@@ -83,8 +87,15 @@ class Maker:
         return self.kind if center == 0.5 else f"{self.kind} around {center:.3g}"
 
     def account(self, epsilon: float) -> Account:
-        """What it gives away in all rounds."""
-        return account_of(self.make(epsilon), self.wish.rounds, self.wish.delta, self.wish.observer)
+        """What it gives away in all rounds, against whom, and under which assumptions."""
+        found = account_of(self.make(epsilon), self.wish.rounds, self.wish.delta, self.wish.seen_by)
+        return found.assuming(*self.assumptions)
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """What its accounts rest on; what is released once is designed from the costs, unless these are a guess."""
+        found = self.wish.seen_by.assumptions(self.make(1.0))
+        return (*found, PUBLIC_DESIGN) if self.releases_once and not self.wish.guessed else found
 
     def is_feasible(self, epsilon: float) -> bool:
         """Whether the capacity lies inside what it can bring."""
@@ -96,8 +107,10 @@ class Maker:
     def gap(self, epsilon: float) -> float:
         """The expected gap after the planned rounds (in the limit, where that makes no difference)."""
         mechanism, problem = self.make(epsilon), self.wish.problem
-        if isinstance(mechanism, (Memoized, LearnedMemoized)):
+        if isinstance(mechanism, Memoized):
             return _channel(problem, epsilon)[1]
+        if isinstance(mechanism, LearnedMemoized):  # what learning costs, only trying tells
+            return float(np.mean(released_gaps(problem, mechanism)))
         if self.kind != TrackingClamp.kind:
             return predict(problem, mechanism).gap
         tuned = tune(self._sample, mechanism, self.start)  # it approaches the optimum slowly: the rounds matter
@@ -111,7 +124,7 @@ class Maker:
 
 
 def makers(wish: Wish) -> list[Maker]:
-    """Every mechanism that promises something against the adversary of a wish."""
+    """Every mechanism that promises something against the observer of a wish."""
     share = wish.share
     usual = Prior(min(1.0, share), 10)
 
@@ -119,6 +132,8 @@ def makers(wish: Wish) -> list[Maker]:
         return _channel(wish.problem, epsilon)[0]
 
     def learned(epsilon: float) -> Mechanism:
+        if not wish.guessed:  # beside memoized, which is told all: as one that is told nothing
+            return LearnedMemoized(epsilon, _TOO_HIGH * optimum(wish.problem).price)
         channel = _channel(wish.problem, epsilon)[0]
         return LearnedMemoized(epsilon, channel.price, channel.levels, channel.least)
 
@@ -128,7 +143,7 @@ def makers(wish: Wish) -> list[Maker]:
     found.append(Maker(LearnedMemoized.kind, wish, learned, usual))
     if abs(share - 0.5) > 0.02:
         found.append(Maker(Clamp.kind, wish, lambda epsilon: Clamp(epsilon, float(share)), usual))
-    if wish.adversary == "server":  # its box follows the average, which only such a server knows
+    if wish.observer == EVERY_REPORT:  # its box follows the average, which only this observer knows
         found.append(Maker(TrackingClamp.kind, wish, TrackingClamp, Prior(min(0.9, max(0.1, share)), 20)))
     return found
 

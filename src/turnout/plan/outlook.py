@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -82,14 +83,27 @@ def outlook(problem: Problem, mechanism: Mechanism, rounds: int, averaging: Aver
     forecast = predict(problem, mechanism, rounds, controller, start=start, averaging=averaging)
     gap, spread = forecast.gap, _deviation(problem, forecast, averaging, tuned.gain / tuned.largest_gain)
     if mechanism.releases_once:
-        gaps = [_released_gap(problem, mechanism, seed) for seed in range(_RELEASES)]
+        gaps = released_gaps(problem, mechanism)
         gap += float(np.mean(gaps)) - gaps[0]  # the forecast took the levels of seed 0
         spread = math.hypot(spread, float(np.std(gaps, ddof=1)) * math.sqrt(1.0 + 1.0 / _RELEASES))
     return Outlook(gap, spread, forecast, controller, tuned.settling_rounds)
 
 
+@lru_cache(maxsize=128)
+def released_gaps(problem: Problem, mechanism: Mechanism) -> list[float]:
+    """The long-run gaps of a mechanism that releases once, for some draws of what it releases.
+
+    Example:
+        >>> from turnout import paper_population
+        >>> from turnout.algorithm.mechanisms.memoized import Memoized
+        >>> len(released_gaps(paper_population(clients=40).problem(20), Memoized(4.0, price=10.0)))
+        12
+    """
+    return [_released_gap(problem, mechanism, seed) for seed in range(_RELEASES)]
+
+
 def _released_gap(problem: Problem, mechanism: Mechanism, seed: int) -> float:
-    """The long-run gap with the levels that one seed releases: the surrogates' optimum, at the true costs."""
+    """With the levels that one seed releases: the surrogates' optimum, at the true costs."""
     costs = released(problem, mechanism, SeededCoins(seed))
     assert costs is not None  # the mechanism releases something
     average = optimum(Problem(costs, problem.capacity, problem.weights)).average

@@ -9,7 +9,6 @@ from typing import Any
 from turnout.algorithm.client import Prior
 from turnout.algorithm.mechanism import Mechanism
 from turnout.algorithm.mechanisms.learned_memoized import LearnedMemoized
-from turnout.algorithm.mechanisms.memoized import Memoized
 from turnout.algorithm.mechanisms.tracking_clamp import TrackingClamp
 from turnout.display import card, off
 from turnout.errors import TurnoutError
@@ -17,6 +16,9 @@ from turnout.plan.offers import LARGEST, Maker, Offer, largest_within, makers, s
 from turnout.plan.outlook import Outlook, outlook
 from turnout.plan.wish import Wish
 from turnout.privacy.accounting import Account, shown
+from turnout.privacy.observer import EVERY_REPORT
+
+_LEARNS = "must learn what memoized is told, and comes less close: the one to take (--guessed) where costs are unknown"
 
 
 class Impossible(TurnoutError):
@@ -31,15 +33,15 @@ class Plan:
         wish: what it answers.
         mechanism: the one to use.
         start: the public prior that clients begin with.
-        account: what it gives away over all rounds, and against whom.
+        account: what it gives away over all rounds, against whom, and under which assumptions.
         outlook: the expected gap with its band, the turnout's spread, and the server.
         others: what the other mechanisms offered, best first, each with what speaks against it.
 
     Example:
         >>> from turnout import paper_population
-        >>> found = plan(Wish(paper_population().problem(600), rounds=500, budget=3.0, adversary="sum"))
+        >>> found = plan(Wish(paper_population().problem(600), rounds=500, budget=3.0, observer="sum"))
         >>> sorted(found.settings())
-        ['averaging', 'capacity', 'controller', 'mechanism', 'rounds', 'start']
+        ['averaging', 'capacity', 'controller', 'honest', 'mechanism', 'observer', 'rounds', 'start']
     """
 
     wish: Wish
@@ -50,8 +52,7 @@ class Plan:
     others: tuple[Offer, ...]
 
     def __repr__(self) -> str:
-        given = f"total epsilon {shown(self.account.epsilon)} over {self.account.rounds:,} reports"
-        return f"Plan({self.mechanism}: {given}, {off(self.outlook.gap)}, against {self.wish.adversary!r})"
+        return f"Plan({self.mechanism}: {self.account}; {off(self.outlook.gap)})"
 
     def _repr_html_(self) -> str:
         low, high = self.outlook.band
@@ -70,10 +71,13 @@ class Plan:
     def settings(self) -> dict[str, Any]:
         """All but the population, as `turnout simulate` takes it from a TOML file."""
         controller = self.outlook.controller
-        averaging = {"averaging": {"by": "probability"}} if self.wish.adversary == "sum" else {}
+        seen_by = self.wish.seen_by
+        told = {} if seen_by.sees == EVERY_REPORT else {"observer": seen_by.sees, "honest": seen_by.honest}
+        averaging = {} if seen_by.sees == EVERY_REPORT else {"averaging": {"by": seen_by.averaging.by}}
         return {
             "rounds": self.wish.rounds,
             "capacity": self.wish.problem.capacity,
+            **told,
             "mechanism": self.mechanism.settings(),
             "controller": {"kind": "integral", "gain": controller.gain, "initial": controller.initial},
             "start": {"average": self.start.average, "rounds": self.start.rounds},
@@ -89,7 +93,7 @@ def plan(wish: Wish) -> Plan:
 
     Example:
         >>> from turnout import paper_population
-        >>> found = plan(Wish(paper_population().problem(600), rounds=500, budget=3.0, adversary="sum"))
+        >>> found = plan(Wish(paper_population().problem(600), rounds=500, budget=3.0, observer="sum"))
         >>> found.mechanism.kind, found.account.epsilon <= 3.0
         ('clamp', True)
     """
@@ -122,6 +126,8 @@ def _choose(wish: Wish) -> tuple[Maker, Offer, tuple[Offer, ...]]:
 
 def _answer(maker: Maker, wish: Wish) -> Offer:
     """The best that one kind can do."""
+    if _learns_what_is_known(maker, wish):
+        return Offer(maker.name, None, against_it=_LEARNS)
     if wish.budget is not None:
         epsilon = largest_within(maker, wish.budget)
         if epsilon is None:
@@ -147,15 +153,17 @@ def _against(offer: Offer, chosen: Offer, wish: Wish) -> Offer:
     """The same offer, with what speaks against it."""
     if offer.against_it:
         return offer
-    if offer.name == LearnedMemoized.kind and chosen.name == Memoized.kind:
-        told = "as good in the long run: the one to take (--guessed) where the price is not known"
-    else:
-        when, than = _horizon(offer, wish), _horizon(chosen, wish)
-        against = f"{_measure(chosen, wish)}{'' if than == when else f' {than}'}"
-        of = "above the optimum" if wish.budget is not None else "for that gap"
-        total = "" if wish.budget is not None else "total epsilon "
-        told = f"{total}{_measure(offer, wish)} {of} {when}, against {against}"
+    when, than = _horizon(offer, wish), _horizon(chosen, wish)
+    against = f"{_measure(chosen, wish)}{'' if than == when else f' {than}'}"
+    of = "above the optimum" if wish.budget is not None else "for that gap"
+    total = "" if wish.budget is not None else "total epsilon "
+    told = f"{total}{_measure(offer, wish)} {of} {when}, against {against}"
     return Offer(offer.name, offer.mechanism, offer.account, offer.gap, offer.start, told)
+
+
+def _learns_what_is_known(maker: Maker, wish: Wish) -> bool:
+    """Whether it would learn from levels what memoized, which is offered too, is told."""
+    return maker.kind == LearnedMemoized.kind and not wish.guessed
 
 
 def _measure(offer: Offer, wish: Wish) -> str:
@@ -190,12 +198,13 @@ def _nearest(wish: Wish) -> str:
     elif wish.gap is not None:
         hints = _closest(wish)
     told = "; ".join(hints) or "no mechanism can bring the capacity"
-    return f"{asked}{within} is impossible in {wish.rounds:,} rounds: {told}"
+    return f"{asked}{within} is impossible in {wish.rounds:,} rounds against {wish.seen_by}: {told}"
 
 
 def _closest(wish: Wish) -> list[str]:
     """How close the least private offer comes, whatever the budget."""
-    offers = [maker.offer(LARGEST) for maker in makers(wish) if maker.is_feasible(LARGEST)]
+    able = [maker for maker in makers(wish) if not _learns_what_is_known(maker, wish) and maker.is_feasible(LARGEST)]
+    offers = [maker.offer(LARGEST) for maker in able]
     found = []
     for offer in offers:
         assert offer.mechanism is not None and offer.start is not None  # noqa: PT018

@@ -7,10 +7,8 @@ from dataclasses import dataclass
 
 from turnout.algorithm.client import Averaging
 from turnout.errors import invalid
+from turnout.privacy.observer import EVERY_REPORT, OBSERVERS, SUM, Observer
 from turnout.problem.problem import Problem, check_problem
-
-ADVERSARIES = ("server", "sum")
-"""server: sees every report. sum: sees only the total of each round, as every device does."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,14 +22,17 @@ class Wish:
         gap: the most cost above the optimum, as a share of it, below 1 (0.01 is one percent); None: as little as the
             budget allows.
         delta: the slack of the total (see `Account`), above 0.
-        adversary: "server" (sees every report) or "sum" (sees only each round's total).
-        honest: for "sum", how many others certainly follow the protocol; all others, unless given.
-        guessed: whether the costs are only a guess: then nothing may rest on their price.
+        observer: who is to learn nothing: an observer of every report ("every-report"), or of each round's total
+            alone ("sum"; nothing in turnout hides single reports: that needs an aggregator that you trust).
+        honest: for "sum", how many others certainly follow the protocol; unless given, all but one, which may be the
+            observer.
+        guessed: whether the costs are only a guess: then nothing may rest on their price, and designing from them
+            gives nothing away.
 
     Example:
         >>> from turnout import paper_population
-        >>> Wish(paper_population().problem(600), rounds=1000, budget=6.0).adversary
-        'server'
+        >>> Wish(paper_population().problem(600), rounds=1000, budget=6.0, observer="sum").seen_by.honest
+        1198
     """
 
     problem: Problem
@@ -39,7 +40,7 @@ class Wish:
     budget: float | None = None
     gap: float | None = None
     delta: float = 1e-6
-    adversary: str = "server"
+    observer: str = EVERY_REPORT
     honest: int | None = None
     guessed: bool = False
 
@@ -56,29 +57,37 @@ class Wish:
             raise invalid("gap", "a share above 0 and below 1", told, "0.01 is one percent: try 0.1")
         if not 0.0 < self.delta < 1.0:
             raise invalid("delta", "above 0 and below 1", self.delta, "try 1e-6")
-        if self.adversary not in ADVERSARIES:
-            raise invalid("adversary", "'server' or 'sum'", repr(self.adversary), "who is to learn nothing?")
-        others = len(self.problem) - 1
-        if self.honest is not None and (self.adversary != "sum" or not 0 <= self.honest <= others):
-            allowed = f"from 0 to {others}, and only against 'sum'"
-            raise invalid("honest", allowed, self.honest, "give a number that the server cannot lower")
+        if self.observer not in OBSERVERS:
+            raise invalid(
+                "observer", " or ".join(map(repr, OBSERVERS)), repr(self.observer), "who is to learn nothing?"
+            )
+        if self.honest is not None and (self.observer != SUM or not 0 <= self.honest <= self._others):
+            allowed = f"from 0 to {self._others}, and only for an observer of the {SUM!r}"
+            remedy = "give a number that the observer cannot lower; a client who observes knows its own report"
+            raise invalid("honest", allowed, self.honest, remedy)
 
     def __repr__(self) -> str:
         wanted = [] if self.budget is None else [f"total epsilon at most {self.budget:g}"]
         wanted += [] if self.gap is None else [f"cost at most {100 * self.gap:g} % above the optimum"]
-        return f"Wish({self.problem}, {self.rounds} rounds: {', '.join(wanted)}, against {self.adversary!r})"
+        return f"Wish({self.problem}, {self.rounds} rounds: {', '.join(wanted)}, against {self.seen_by})"
 
     @property
-    def honest_others(self) -> int | None:
-        """How many honest others hide a client in the sum; None where every report is seen."""
-        if self.adversary == "server":
-            return None
-        return len(self.problem) - 1 if self.honest is None else self.honest
+    def seen_by(self) -> Observer:
+        """Who sees what, among these clients."""
+        if self.observer == EVERY_REPORT:
+            return Observer(averaging=self.averaging)
+        honest = self._others if self.honest is None else self.honest
+        return Observer(SUM, honest, self.problem.weights, self.averaging)
 
     @property
     def averaging(self) -> Averaging:
-        """How averages move: a sum-only account needs states that remember no hidden bit."""
-        return Averaging(by="bit" if self.adversary == "server" else "probability")
+        """How averages move: an account against the sum needs states that remember no hidden bit."""
+        return Averaging(by="bit" if self.observer == EVERY_REPORT else "probability")
+
+    @property
+    def _others(self) -> int:
+        """The most that hide a client: all but itself and one who looks on."""
+        return max(0, len(self.problem) - 2)
 
     @property
     def share(self) -> float:

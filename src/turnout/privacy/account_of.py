@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from turnout.algorithm.mechanism import Mechanism, Public
-from turnout.algorithm.thresholds import on_the_coin
+from turnout.algorithm.thresholds import WORDS, on_the_coin
 from turnout.errors import invalid
 from turnout.privacy.accounting import Account, total_epsilon
 from turnout.privacy.certificate import certificate
@@ -82,7 +82,8 @@ def hidden_in_sum(mechanism: Mechanism, observer: Observer) -> set[Hidden]:
         [1]
     """
     assert observer.honest is not None  # an observer of the sum
-    low, high = np.broadcast_arrays(*(np.asarray(end, dtype=np.float64) for end in mechanism.box(Public())))
+    low, high = (np.ceil(np.asarray(end, dtype=np.float64) * WORDS) / WORDS for end in mechanism.box(Public()))
+    low, high = np.broadcast_arrays(low, high)  # as a real coin has them: see `on_the_coin`
     if low.ndim == 0 and observer.weights is None:
         return {Hidden(box := (float(low), float(high)), box, int(observer.honest))}
     given = 1 if observer.weights is None else np.size(observer.weights)

@@ -31,7 +31,6 @@ SMALLEST_LOW = 1e-100
 EVERY_REPORT = str(Observer())
 
 
-
 @dataclass(frozen=True)
 class Account:
     """A total over all reports: what, against whom, and how it was found.

@@ -1,4 +1,4 @@
-"""The adversary of the paper's Section III: it sees every signal and every report, and infers the costs."""
+"""The observer of the paper's Section III: it sees every signal and every report, and infers the costs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _TOGETHER = 20  # clients worked on together: what fits a processor's cache
 
 @dataclass(frozen=True, eq=False)
 class Estimates:
-    """What the adversary believes after some rounds.
+    """What the observer believes after some rounds.
 
     Attributes:
         rounds: how many it saw.
@@ -79,7 +79,7 @@ def infer(
     Yields:
         Estimates at each checkpoint, in ascending order.
 
-    Paper: Section III. Differs from paper: there the adversary is only described.
+    Paper: Section III. Differs from paper: there the observer is only described.
 
     Example:
         >>> from turnout.algorithm.mechanisms.classical import Classical
@@ -128,7 +128,7 @@ def _estimate(evidence: ReportEvidence, family: CostFamily, found: Estimates) ->
 
 @dataclass(frozen=True)
 class AttackErrors:
-    """How far the adversary's guesses are from the truth: medians of relative errors.
+    """How far the observer's guesses are from the truth: medians of relative errors.
 
     Attributes:
         rounds: how many it saw.

@@ -1,4 +1,4 @@
-"""What an adversary knows of each client's cost beforehand: its powers, and the range of each coefficient."""
+"""What an observer knows of each client's cost beforehand: its powers, and the range of each coefficient."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class CostFamily:
         powers: of the polynomial costs, ascending.
         largest: the top of each coefficient's range, shape (clients, terms); 0 where a client has no such term.
 
-    Paper: Section III: the adversary infers the cost functions and their derivatives.
+    Paper: Section III: the observer infers the cost functions and their derivatives.
 
     Example:
         >>> CostFamily((2, 4), np.array([[40.0, 0.0], [0.0, 20.0]])).unknown.tolist()

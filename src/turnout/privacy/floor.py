@@ -56,6 +56,10 @@ class Floor:
     def memoized(self) -> Memoized:
         """The best channel as a mechanism: the optimal `Memoized` for this population, and for those like it.
 
+        Its levels and its price are made from the costs of the problem that `floor` was given. What they tell about
+        these is in no account: take a population like the one that is to be protected, and not that one (the
+        assumption `turnout.privacy.observer.PUBLIC_DESIGN`).
+
         Raises:
             ValueError: clients have different weights, hence several channels.
         """

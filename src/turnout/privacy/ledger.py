@@ -40,6 +40,8 @@ from typing import Any, NoReturn
 from turnout.errors import FileProblem, TurnoutError, invalid
 from turnout.privacy.accounting import Account
 from turnout.privacy.journal import PATIENCE, Disk, Head, Journal
+from turnout.privacy.limit import Limit as Limit
+from turnout.privacy.limit import as_epsilon, read_limit
 from turnout.privacy.spending import UNKNOWN, Kind, Spending, plain
 from turnout.privacy.witness import Note, Witness, usual_place
 
@@ -68,60 +70,6 @@ class LedgerRolledBack(TurnoutError):
         >>> issubclass(LedgerRolledBack, TurnoutError)
         True
     """
-
-
-@dataclass(frozen=True)
-class Limit:
-    """What the client allows for one private cost, over all runs and servers.
-
-    Args:
-        reports: at most so many, none worse than this:
-        epsilon_per_report: the largest certified epsilon per report, against an observer of every report. A mechanism
-            without a certificate needs its owner's consent each time, which is no limit.
-        releases: at most so many releases (of mechanisms that release once, and then act on that alone).
-        epsilon_per_release: the largest epsilon of one release, for the lifetime of the cost; as per report, unless
-            given.
-
-    Example:
-        >>> Limit(reports=1000, epsilon_per_report=0.5)
-        Limit(reports=1000, epsilon_per_report=0.5, releases=1, epsilon_per_release=0.5)
-    """
-
-    reports: int
-    epsilon_per_report: float
-    releases: int = 1
-    epsilon_per_release: float | None = None
-
-    def __post_init__(self) -> None:
-        for name in ("reports", "releases"):
-            number = getattr(self, name)
-            if isinstance(number, bool) or not isinstance(number, int) or number < 0:
-                raise invalid(f"limit {name}", "a whole number from 0", repr(number), "try 1000 reports, 1 release")
-        given = {"epsilon_per_report": self.epsilon_per_report}
-        given["epsilon_per_release"] = (
-            self.epsilon_per_report if self.epsilon_per_release is None else self.epsilon_per_release
-        )
-        for name, value in given.items():
-            epsilon = _epsilon(f"limit {name}", value)
-            if math.isinf(epsilon):
-                remedy = "a mechanism without a certificate is accepted each time, with accept_uncertified=True"
-                raise invalid(f"limit {name}", "finite", epsilon, remedy)
-            object.__setattr__(self, name, epsilon)
-
-    @property
-    def for_release(self) -> float:
-        """The largest epsilon of one release."""
-        assert self.epsilon_per_release is not None  # set above
-        return self.epsilon_per_release
-
-    def exceeds(self, other: Limit) -> bool:
-        """Whether it allows anything that the other one does not."""
-        return (
-            self.reports > other.reports
-            or self.epsilon_per_report > other.epsilon_per_report
-            or self.releases > other.releases
-            or self.for_release > other.for_release
-        )
 
 
 @dataclass(frozen=True)
@@ -343,7 +291,7 @@ class Ledger:
             raise invalid("run", "a name", repr(run), "give the run's unique name")
         if isinstance(round, bool) or not hasattr(round, "__index__") or not 0 <= round < 2**53:
             raise invalid("round", "a whole number from 0 to 2^53 - 1", repr(round), "count rounds from 0")
-        round, epsilon = int(round), _epsilon("epsilon_per_report", epsilon_per_report)
+        round, epsilon = int(round), as_epsilon("epsilon_per_report", epsilon_per_report)
         with self.turn():
             existing = self._reservations.get(run, {}).get(round)
             if existing is not None and epsilon > existing.epsilon_per_report:
@@ -395,7 +343,7 @@ class Ledger:
             BudgetSpent: the limit does not allow it. Nothing was counted.
         """
         with self.turn():
-            epsilon = _epsilon("epsilon", epsilon)
+            epsilon = as_epsilon("epsilon", epsilon)
             self.check_release(epsilon)
             self._add_release({"epsilon": epsilon, "mechanism": dict(mechanism), "released": dict(released)})
 
@@ -410,7 +358,7 @@ class Ledger:
             remedy = "pass consent=True (turnout join --raise-limit) only if the person whose cost it is agrees"
             raise invalid("limit", f"at most {self.limit} (the client's own)", limit, remedy)
         with self.turn():
-            self._append("limit", {"limit": _limit_body(limit), "consent": raised})
+            self._append("limit", {"limit": limit.body(), "consent": raised})
 
     @contextmanager
     def turn(self) -> Iterator[None]:
@@ -520,7 +468,7 @@ class Ledger:
         self.datum, self.limit = datum, limit
         if self._witness.seen.number < 0:  # otherwise it begins with the line that counts what is missing
             self._witness.write(Note())
-            opened = {"datum": datum, "limit": _limit_body(limit), "key": secrets.token_hex(32)}
+            opened = {"datum": datum, "limit": limit.body(), "key": secrets.token_hex(32)}
             self._append("opened", opened | {"place": os.path.abspath(self._witness.path)})
 
     def _replay(self, datum: str) -> None:
@@ -551,7 +499,7 @@ class Ledger:
     def _spend_missing(self, lost: Spending, run: str, passed: Mapping[str, int], number: int | None = None) -> None:
         body = {"reports": lost.spent, "spent": lost.body(), "run": run, "passed": dict(passed)}
         body |= {"witness": list(self._witness.seen), "place": os.path.abspath(self._witness.path)}
-        self._append("missing", body | {"datum": self.datum, "limit": _limit_body(self.limit)}, number)
+        self._append("missing", body | {"datum": self.datum, "limit": self.limit.body()}, number)
 
     def _refuse_missing_witness(self) -> NoReturn:
         raise LedgerRolledBack(
@@ -582,23 +530,3 @@ def _last_place(journal: Journal) -> str:
 def _place_of_witness(journal: Journal) -> Path:
     """Where the ledger says that it is; for a new ledger, the usual place."""
     return Path(_last_place(journal) or usual_place(journal.path))
-
-
-def _epsilon(name: str, value: float) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or math.isnan(value) or value < 0:
-        raise invalid(name, "0 or more, or math.inf for no certificate", repr(value), "give the certificate's value")
-    return float(value)
-
-
-def _limit_body(limit: Limit) -> dict[str, Any]:
-    return dict(vars(limit))
-
-
-def read_limit(body: Mapping[str, Any], before: Limit | None) -> Limit:
-    """A limit on file. Older turnouts wrote an infinite one where the owner had once accepted a mechanism without a
-    certificate: that consent is over, and the last finite limit holds (or none at all, until the owner gives one)."""
-    epsilon = float(body["epsilon_per_report"])
-    if math.isinf(epsilon):
-        epsilon = 0.0 if before is None else before.epsilon_per_report
-    once = body.get("epsilon_per_release")
-    return Limit(body["reports"], epsilon, body.get("releases", 1), epsilon if once is None else float(once))

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
-
+from turnout.algorithm.client import Averaging
 from turnout.algorithm.mechanism import Mechanism
 from turnout.privacy.account_of import account_of
-from turnout.privacy.accounting import EVERY_REPORT, Account, check_delta, shown
+from turnout.privacy.accounting import Account, check_delta, shown
 from turnout.privacy.certificate import certificate
+from turnout.privacy.observer import Observer
 
 
 class PublicAccount:
@@ -16,11 +16,14 @@ class PublicAccount:
     Args:
         mechanism: what the clients use.
         delta: the slack of the total (see `Account`).
+        averaging: how their histories move.
 
     Attributes:
         certified: the epsilon of the certificate, against the server; infinite where there is none.
         per: what it covers: one "report", or a "lifetime" (all reports together, from a release made once).
         delta: as given.
+        against: whom: an observer of every report.
+        assumptions: what nothing enforces: without these the numbers say nothing.
 
     Example:
         >>> from turnout.algorithm.mechanisms.clamp import Clamp
@@ -28,26 +31,21 @@ class PublicAccount:
         total epsilon 19.35 at delta 1e-06 over 1,000 reports, against an observer of every report (exact binomial)
     """
 
-    def __init__(self, mechanism: Mechanism, delta: float) -> None:
+    def __init__(self, mechanism: Mechanism, delta: float, averaging: Averaging | None = None) -> None:
         check_delta(delta)
-        found = certificate(mechanism)
+        self._mechanism, self._observer = mechanism, Observer(averaging=averaging or Averaging())
+        self._promise = found = certificate(mechanism, self._observer)
         self.certified, self.per, self.delta = found.epsilon, found.per, delta
-        self._mechanism = mechanism
+        self.against, self.assumptions = found.against, found.assumptions
 
     def total(self, reports: int) -> Account:
         """The total over so many reports at delta, an upper bound for every client."""
         if reports < 1 and self.per == "report":
-            return Account(0.0, self.delta, 0, EVERY_REPORT, "no report yet")
-        return account_of(self._mechanism, max(reports, 1), self.delta)
+            return Account(0.0, self.delta, 0, self.against, "no report yet", self.assumptions)
+        return account_of(self._mechanism, max(reports, 1), self.delta, self._observer)
 
     def sentence(self, reports: int) -> str:
-        """The account in one line for the log."""
-        if math.isinf(self.certified):
-            return "no bound against the server: this mechanism has no certificate"
-        if self.per == "lifetime":
-            return f"pure epsilon {shown(self.certified)} for a lifetime, against the server"
-        total = self.total(reports)
-        return (
-            f"epsilon {shown(self.certified)} per report, total epsilon {shown(total.epsilon)} at delta "
-            f"{self.delta:.3g} over {reports} reports, against the server that sees every report"
-        )
+        """The account in one line, for the log and the operator's page."""
+        if self.per == "lifetime" or not self._promise.is_bounded:
+            return str(self._promise)
+        return f"epsilon {shown(self.certified)} per report; {self.total(reports)}"

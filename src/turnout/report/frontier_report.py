@@ -6,17 +6,13 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from turnout.privacy.accounting import provided
+from turnout.privacy.observer import SUM, TRUSTED_AGGREGATOR
 from turnout.report.page import NOTHING, Page
 from turnout.report.traces import INK, MUTED, Trace, chart, faded, line, look, points
 
 Facts = Mapping[str, Any]
-"""One adversary's frontier, as `turnout.plan.frontier.Frontier.facts` gives it."""
-
-AGAINST = {
-    "server": "Against a server that sees every report",
-    "sum": "Against an observer of the sum of each round alone",
-}
-"""The adversaries in words."""
+"""One observer's frontier, as `turnout.plan.frontier.Frontier.facts` gives it."""
 
 FORBIDDEN = "no mechanism can be here"
 LOWEST = 0.05
@@ -37,6 +33,19 @@ def percent(gap: float | None, down: bool = False) -> str:
         return NOTHING[1]
     number, digits = 100.0 * gap, 1 if gap >= 0.00995 else 2
     return f"{math.floor(number * 10**digits) / 10**digits if down else number:.{digits}f} %"
+
+
+def heading(facts: Facts) -> str:
+    """Against whom; where single reports must be hidden, that this is an assumption comes first.
+
+    Example:
+        >>> heading({"observer": "sum", "against": "an observer of the sum alone, with 8 honest others"})
+        'If an aggregator that you trust hides single reports: against an observer of the sum alone, with 8 honest
+        others'
+    """
+    if facts["observer"] == SUM:
+        return f"If {TRUSTED_AGGREGATOR.partition(' (')[0]}: against {facts['against']}"
+    return f"Against {facts['against']}"
 
 
 def frontier_rows(facts: Facts) -> tuple[list[str], list[list[str]]]:
@@ -60,8 +69,12 @@ def frontier_rows(facts: Facts) -> tuple[list[str], list[list[str]]]:
 
 
 def notes(facts: Facts) -> list[str]:
-    """What the table cannot say: who is missing, who promises nothing, what choosing at random costs."""
-    said = [f"{curve['name']} {curve['missing']}" for curve in facts["curves"] if curve["missing"]]
+    """What the table cannot say: what totals rest on, who is missing or promises nothing, what chance costs."""
+    assumed: dict[tuple[str, ...], list[str]] = {}
+    for curve in facts["curves"]:
+        assumed.setdefault(tuple(curve["assumptions"]), []).append(curve["name"])
+    said = [f"the totals of {', '.join(names)} hold{provided(what)}" for what, names in assumed.items() if what]
+    said += [f"{curve['name']} {curve['missing']}" for curve in facts["curves"] if curve["missing"]]
     if facts["no_floor"]:
         said.append(facts["no_floor"])
     for name, gap in facts["promises_nothing"]:
@@ -72,7 +85,7 @@ def notes(facts: Facts) -> list[str]:
 
 
 def frontier_page(found: Sequence[Facts]) -> Page:
-    """A figure and a table for each adversary, with how to read them.
+    """A figure and a table for each observer, with how to read them.
 
     Args:
         found: the frontiers, at least one, of the same problem, rounds and delta.
@@ -90,13 +103,13 @@ def frontier_page(found: Sequence[Facts]) -> Page:
         "all clients pay than at the optimum."
     )
     for facts in found:
-        page.heading(AGAINST[facts["adversary"]])
-        who = "" if facts["honest"] is None else f" {facts['honest']:,} other clients certainly follow the protocol."
-        page.figure(frontier_chart(facts), f"Cost gap against total epsilon, a line a mechanism.{who}", height=460)
+        page.heading(heading(facts))
+        caption = f"Cost gap against total epsilon, a line a mechanism. {heading(facts)}."
+        page.figure(frontier_chart(facts), caption, height=460)
         header, rows = frontier_rows(facts)
         runs = max((len(point["measured"]) for curve in facts["curves"] for point in curve["points"]), default=0)
         how = f"; in brackets the mean of {runs} simulated runs (dots in the plot: each of them)" if runs else ""
-        page.table(header, rows, f"Expected cost gap by total epsilon{how}.")
+        page.table(header, rows, f"Expected cost gap by total epsilon{how}. {heading(facts)}.")
         page.text("\n\n".join(f"{note[0].upper()}{note[1:]}." for note in notes(facts)))
         header, rows = _parameter_rows(facts)
         page.table(header, rows, "The epsilon per report that adds up to each total. (Others release one level, once.)")

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from turnout.algorithm.mechanisms import releases_once
+from turnout.privacy.accounting import provided
 from turnout.simulation.sweep_table import Results
 
 GAP = "cost_gap_percent"
@@ -73,6 +74,25 @@ def differing(results: Results) -> list[str]:
 def is_number(results: Results, name: str) -> bool:
     """Whether a column holds numbers."""
     return results.columns[name] in (int, float)
+
+
+def against_whom(rows: Iterable[Mapping[str, Any]]) -> str:
+    """Against whom the totals of some rows are, and what those of each mechanism rest on.
+
+    Example:
+        >>> row = {"mechanism.kind": "memoized", "total_against": "anyone", "total_assumptions": "the sun shines"}
+        >>> against_whom([row, row])
+        'against anyone (memoized: if the sun shines)'
+    """
+    rows = list(rows)
+    who = " or ".join(dict.fromkeys(row["total_against"] for row in rows))
+    held: dict[str, list[str]] = {}
+    for row in rows:
+        for one in (row["total_assumptions"] or "").split("; "):
+            if one and one not in held.setdefault(row[KIND], []):
+                held[row[KIND]].append(one)
+    told = "; ".join(f"{kind}: {provided(what).removeprefix(', ')}" for kind, what in held.items() if what)
+    return f"against {who}" + (f" ({told})" if told else "")
 
 
 def described(row: Mapping[str, Any], names: Sequence[str]) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from turnout.report.page import Page
-from turnout.report.sweep_groups import GAP, KIND, Group, grouped, is_number
+from turnout.report.sweep_groups import GAP, KIND, Group, against_whom, grouped, is_number
 from turnout.report.traces import Look, Trace, band, chart, line, points
 from turnout.simulation.sweep_table import Results
 
@@ -53,10 +53,11 @@ def _add_privacy(page: Page, results: Results, names: Sequence[str], looks: dict
     if len({row[TOTAL] for row in rows}) < 2:
         return
     without = sorted({row[KIND] for row in results.good} - {row[KIND] for row in rows})
-    title = "Total epsilon over the run's rounds, against an observer of every report"
+    title = "Total epsilon over the run's rounds"
     caption = (
         "What privacy costs: the cost gap of each setting against all that its reports give away together, at "
-        f"delta {max(row['total_delta'] for row in rows):g} (0 where the promise is for a lifetime)."
+        f"delta {max(row['total_delta'] for row in rows):g} (0 where the promise is for a lifetime), "
+        f"{against_whom(rows)}."
     )
     if without:
         caption += f" No bound, and so not shown: {', '.join(without)}."

@@ -10,7 +10,7 @@ from typing import Any
 
 from turnout.report import sweep_plots
 from turnout.report.page import Markup, Page, escape
-from turnout.report.sweep_groups import GAP, KIND, SEED, Group, described, differing, grouped, is_number
+from turnout.report.sweep_groups import GAP, KIND, SEED, Group, against_whom, described, differing, grouped, is_number
 from turnout.report.traces import look
 from turnout.simulation.sweep_table import Results
 from turnout.version import __version__
@@ -23,7 +23,7 @@ _HEADER = ["Runs", "Cost gap (%)", "Turnout", "Spread", "Certified epsilon", "To
 _CAPTION = (
     "Means ± standard errors over the runs. The gap is how far the cost is off the optimum (below 0 only where fewer "
     "came, over the whole run, than are needed); spread is the turnout's standard deviation from round to round; total "
-    "epsilon is over all rounds of the run, against an observer of every report, at the delta asked for."
+    "epsilon is over all rounds of the run, at the delta asked for, "
 )
 
 
@@ -105,6 +105,10 @@ def _line(group: Group) -> list[object]:
     ]
 
 
+def _caption(groups: Sequence[Group]) -> str:
+    return f"{_CAPTION}{against_whom(row for group in groups for row in group.rows)}."
+
+
 def _best(best: Sequence[Group], by_kind: bool) -> tuple[list[str], list[list[object]], str]:
     """The best settings of all; of several mechanisms, the best of each."""
     chosen = list(best[:_BEST])
@@ -113,7 +117,7 @@ def _best(best: Sequence[Group], by_kind: bool) -> tuple[list[str], list[list[ob
         first = {group.point[KIND]: group for group in reversed(best)}
         chosen = sorted(first.values(), key=lambda group: abs(group.mean(GAP)))
         caption = "Of each mechanism the setting whose mean cost is nearest to the optimum. "
-    return ["Setting", *_HEADER], [[_named(group), *_line(group)] for group in chosen], caption + _CAPTION
+    return ["Setting", *_HEADER], [[_named(group), *_line(group)] for group in chosen], caption + _caption(best)
 
 
 def _add_means(page: Page, results: Results, names: Sequence[str], groups: Sequence[Group]) -> None:
@@ -121,7 +125,7 @@ def _add_means(page: Page, results: Results, names: Sequence[str], groups: Seque
     if len(groups) <= _MOST_SETTINGS:
         page.heading("By setting", 3)
         rows = [[_named(group), *_line(group)] for group in groups]
-        page.table(["Setting", *_HEADER], rows, _CAPTION)
+        page.table(["Setting", *_HEADER], rows, _caption(groups))
     else:
         page.text(f"{len(groups):,} settings are too many to list here: see the table of results.")
     if len(names) < 2:

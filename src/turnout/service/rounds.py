@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from turnout.privacy.observer import LAST
 from turnout.service.protocol import Offer
-from turnout.service.rules import LAST, Rules
+from turnout.service.rules import Rules
 
 Codes = npt.NDArray[np.uint8]
 

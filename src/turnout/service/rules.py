@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from turnout.algorithm.mechanisms import mechanism_from_settings
 from turnout.algorithm.self_tuning import SelfTuningController
 from turnout.algorithm.server import Controller, IntegralController
 from turnout.errors import invalid
-from turnout.privacy.observer import ABSENT, LAST, Observer
+from turnout.privacy.observer import ABSENT, EVERY_REPORT, LAST, Observer
 from turnout.settings import Table
 
 WORTH_OF_CLIMBING = 100
@@ -108,6 +108,9 @@ class Rules:
         timing: the seconds.
         wait_for: no round closes before so many have enrolled.
         delta: the slack of the total that is shown (see `Account`).
+        observer: against whom devices count on something: "every-report" (the coordinator), or also "sum" (other
+            devices, and whoever collects signals). What would make a promise against the sum false is then refused.
+            The coordinator sees every report, whatever is said here: the account that is shown is against it.
 
     Example:
         >>> from turnout.algorithm.mechanisms.clamp import Clamp
@@ -124,12 +127,14 @@ class Rules:
     timing: Timing = field(default_factory=Timing)
     wait_for: int = 1
     delta: float = 1e-6
+    observer: str = EVERY_REPORT
 
     def __post_init__(self) -> None:
         if self.mechanism.needs_population:
             remedy = "give memoized with its price and levels: `turnout plan` finds them"
             raise invalid("mechanism", "one that a device can use by itself", self.mechanism.kind, remedy)
-        self.observer.check(self.mechanism)
+        for observer in self.observers:
+            observer.check(self.mechanism)
         for name, value in self.mechanism.settings().items():
             if np.ndim(value) and not self.mechanism.releases_once:  # its levels are one public list for all
                 allowed = "one number for the whole fleet"
@@ -142,9 +147,12 @@ class Rules:
         return f"Rules({self.mechanism}, {self.controller}, missing={self.safety.missing!r}, {seconds})"
 
     @property
-    def observer(self) -> Observer:
-        """Who sees what: the coordinator, every report."""
-        return Observer(averaging=self.averaging, missing=self.safety.missing)
+    def observers(self) -> list[Observer]:
+        """Who sees what: the coordinator every report; where it is counted on, other devices no more than the sum."""
+        coordinator = Observer(averaging=self.averaging, missing=self.safety.missing)
+        if self.observer == EVERY_REPORT:
+            return [coordinator]
+        return [coordinator, replace(coordinator, sees=self.observer, honest=0)]  # how many are honest, nobody knows
 
     def most_signal(self, capacity: float) -> float:
         """The upper bound of the signal: the operator's, or one that an outage reaches late and leaves soon."""
@@ -165,6 +173,7 @@ class Rules:
             "timing": asdict(self.timing),
             "wait_for": self.wait_for,
             "delta": self.delta,
+            **({} if self.observer == EVERY_REPORT else {"observer": self.observer}),
         }
 
 
@@ -187,11 +196,13 @@ def rules_from_settings(table: Table) -> Rules:
         [timing]
         round = 10
 
+    `observer = "sum"` before all tables says that a promise against other devices is counted on, too: see `Rules`.
+
     Example:
         >>> rules_from_settings(Table({"safety": {"missing": "absent"}})).timing.deadline
         15.0
     """
-    table.ignore("capacity", "population", "rounds", "seed", "engine", "keep", "schedule")
+    table.ignore("capacity", "population", "rounds", "seed", "engine", "keep", "schedule", "honest")
     safety, timing = table.table("safety", {}), table.table("timing", {})
     start, averaging = table.table("start", {}), table.table("averaging", {})
     mechanism = mechanism_from_settings(table.table("mechanism", {"kind": "clamp", "epsilon": 1.0}))
@@ -211,11 +222,11 @@ def rules_from_settings(table: Table) -> Rules:
     prior = (start.number("average", 0.5), start.number("rounds", 10))
     history = (averaging.number("remember", None), averaging.text("by", "bit"))
     wait_for, delta = table.whole("wait_for", 1), table.number("delta", 1e-6)
+    observer = table.text("observer", EVERY_REPORT)
     for part in (table, safety, timing, start, averaging):  # before anything is missed that is only misspelt
         part.finish()
-    return Rules(
-        mechanism, controller, Safety(*limits), Prior(*prior), Averaging(*history), Timing(*seconds), wait_for, delta
-    )
+    fixed = (Safety(*limits), Prior(*prior), Averaging(*history), Timing(*seconds))
+    return Rules(mechanism, controller, *fixed, wait_for, delta, observer)
 
 
 def _seconds(timing: Table, name: str) -> float:

@@ -43,7 +43,7 @@ def attack_run(
     mechanism: Mechanism | None = None,
     progress: Progress | None = None,
 ) -> Iterator[AttackErrors]:
-    """How well the adversary recovers the costs of a run, by the number of rounds that it saw.
+    """How well the observer recovers the costs of a run, by the number of rounds that it saw.
 
     Args:
         trajectory: the run, as for `reports_of`; the family of its costs is public (`CostFamily.around`).

@@ -10,13 +10,16 @@ from turnout.algorithm.controllers import controller_from_settings
 from turnout.algorithm.mechanism import Mechanism
 from turnout.algorithm.mechanisms import mechanism_from_settings
 from turnout.algorithm.server import Controller
+from turnout.privacy.observer import EVERY_REPORT, SUM, Observer
 from turnout.problem.population import population_from_table
 from turnout.problem.problem import Problem
 from turnout.settings import Table
 from turnout.simulation.keep import Keep, keep_from_settings
 from turnout.simulation.loop import Progress
+from turnout.simulation.parts import observer_of
 from turnout.simulation.schedule import Schedule, schedule_from_settings
 from turnout.simulation.simulate import simulate
+from turnout.simulation.stage import seen_by
 from turnout.simulation.trajectory import Trajectory
 
 
@@ -34,6 +37,12 @@ class Run:
     schedule: Schedule
     averaging: Averaging
     keep: Keep | None
+    observer: Observer
+
+    @property
+    def seen_by(self) -> Observer:
+        """Who sees what, in this run's circumstances."""
+        return seen_by(self.observer, self.problem, self.averaging)
 
     def go(self, *, threads: int | None = None, progress: Progress | None = None) -> Trajectory:
         """Simulate."""
@@ -47,6 +56,8 @@ def run_from_settings(table: Table) -> Run:
     capacity = 600
     seed = 0                    # optional, as is all below but mechanism and controller
     engine = "auto"
+    observer = "every-report"   # or "sum": what would make a promise against it false is refused
+    honest = 1198               # for "sum": how many others certainly follow the protocol; all but one by default
     [population]                # see `population_from_table`
     kind = "paper"
     [mechanism]
@@ -66,8 +77,9 @@ def run_from_settings(table: Table) -> Run:
     every = 100
     """
     population = population_from_table(table.table("population", {"kind": "paper"}))
+    problem = population.problem(table.number("capacity"))
     run = Run(
-        problem=population.problem(table.number("capacity")),
+        problem=problem,
         mechanism=mechanism_from_settings(table.table("mechanism")),
         controller=controller_from_settings(table.table("controller")),
         rounds=table.whole("rounds"),
@@ -77,8 +89,10 @@ def run_from_settings(table: Table) -> Run:
         schedule=schedule_from_settings(table.table("schedule", {})),
         averaging=_averaging(table.table("averaging", {})),
         keep=keep_from_settings(table.table("keep", {})),
+        observer=_observer(table, len(problem)),
     )
     table.finish()
+    run.seen_by.check(run.mechanism)
     return run
 
 
@@ -101,6 +115,7 @@ def continuation(before: Trajectory, rounds: int, engine: str = "auto", mechanis
         schedule=schedule_from_settings(Table(settings["schedule"], "schedule")),
         averaging=Averaging(**settings["averaging"]),
         keep=None,
+        observer=observer_of(settings),
     )
 
 
@@ -111,6 +126,12 @@ def _start(table: Table) -> Prior | None:
     prior = Prior(start.number("average"), start.number("rounds", 10.0))
     start.finish()
     return prior
+
+
+def _observer(table: Table, clients: int) -> Observer:
+    """Who looks on; where others hide a client, all but one certainly do unless a number is given."""
+    sees, honest = table.text("observer", EVERY_REPORT), table.whole("honest", None)
+    return Observer(sees, max(0, clients - 2) if sees == SUM and honest is None else honest)
 
 
 def _averaging(table: Table) -> Averaging:

@@ -10,6 +10,7 @@ from turnout.algorithm.client import Averaging, Prior
 from turnout.algorithm.mechanism import Mechanism
 from turnout.algorithm.server import Controller
 from turnout.errors import Interrupted, check_kind
+from turnout.privacy.observer import Observer
 from turnout.problem.problem import Problem
 from turnout.simulation.engines.choose import choose_engine, named_options
 from turnout.simulation.engines.options import EngineChoice, JaxOptions
@@ -34,12 +35,11 @@ def simulate(
     schedule: Schedule | None = None,
     averaging: Averaging | None = None,
     keep: Keep | None = None,
+    observer: Observer | None = None,
     threads: int | None = None,
     progress: Progress | None = None,
 ) -> Trajectory:
-    """Run the algorithm for a number of rounds.
-
-    The same arguments give the same trajectory, whichever engine runs and on how many threads.
+    """Run the algorithm; the same arguments give the same trajectory, on any engine and any number of threads.
 
     Args:
         problem: the clients and what the server needs.
@@ -49,13 +49,13 @@ def simulate(
         seed: of the coins; 0 unless given, or the continued run's.
         engine: "auto", "numpy", "numba", "jax" (a GPU, or several), "jax32" (faster, and equal only
             statistically) or "ray" (a cluster); or `JaxOptions` or `RayOptions`.
-        start: None for the paper's start (everyone takes part in round 0), a public `Prior`, or a
-            `Trajectory` to continue exactly as if it had never stopped. (A continued run may be
-            given another problem, of as many clients: costs that drift. Or another mechanism: its certificate is then
-            the worst of all parts.)
+        start: None for the paper's start (everyone takes part in round 0), a public `Prior`, or a `Trajectory` to
+            continue exactly as if it had never stopped. (A continued run may be given another problem, of as many
+            clients: costs that drift. Or another mechanism: its certificate is then the worst of all parts.)
         schedule: who joins, leaves or is away, and a capacity that changes; the continued run's, unless given.
         averaging: how histories move; all rounds, by the bit (or as in the continued run), unless given.
         keep: what to record; the continued run's, unless given.
+        observer: what would make a promise against it false is refused; of every report, unless given or continued.
         threads: at most so many; as many as there are cores, unless given.
         progress: called now and then with (rounds done, rounds in all).
 
@@ -72,7 +72,7 @@ def simulate(
         >>> round(float(run.last(400).mean()), -1)
         600.0
     """
-    stage = set_stage(problem, mechanism, controller, rounds, seed, start, schedule, averaging, keep)
+    stage = set_stage(problem, mechanism, controller, rounds, seed, start, schedule, averaging, keep, observer)
     if stage.recorder.keep.state:
         held, remedy = f"the final state of {len(problem):,} clients", "use keep=Keep(state=False)"
         check_room(held, 10 * len(problem), free_memory(), "here", remedy)
@@ -141,7 +141,7 @@ def _in_one_call(
     asked, _ = named_options(engine)
     if not seeds or not isinstance(asked, JaxOptions) or isinstance(options.get("start"), Trajectory):
         return None
-    given = [options.get(name) for name in ("start", "schedule", "averaging", "keep")]
+    given = [options.get(name) for name in ("start", "schedule", "averaging", "keep", "observer")]
     stage = set_stage(problem, mechanism, controller, rounds, seeds[0], *given)
     choose_engine(asked, stage.crowd, rounds=rounds)[0].close()  # refuses what cannot run there
     from turnout.simulation.jax_replicas import can_be_batched, replicate_on_device

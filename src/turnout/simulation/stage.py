@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -14,13 +14,14 @@ from turnout.algorithm.enrolment import released
 from turnout.algorithm.mechanism import Mechanism, check_mechanism
 from turnout.algorithm.server import Controller, check_controller
 from turnout.errors import check_kind, invalid
-from turnout.privacy.observer import Observer
+from turnout.privacy.observer import EVERY_REPORT, Observer
 from turnout.problem.costs import PolynomialCosts
 from turnout.problem.problem import Problem, check_capacity, check_problem
 from turnout.settings import Table
 from turnout.simulation.book import Book
 from turnout.simulation.crowd import Crowd
 from turnout.simulation.keep import Keep
+from turnout.simulation.parts import check_parts, observer_of
 from turnout.simulation.recorder import Recorder
 from turnout.simulation.schedule import ABSENT, Schedule, schedule_from_settings
 from turnout.simulation.trajectory import Trajectory
@@ -37,6 +38,7 @@ class Stage:
     crowd: Crowd
     book: Book
     recorder: Recorder
+    observer: Observer
     earlier: list[dict[str, Any]] = field(default_factory=list)  # the parts of a run continued with another mechanism
 
     def trajectory(self, engine: str, why: str) -> Trajectory:
@@ -73,6 +75,8 @@ class Stage:
             "averaging": {"remember": crowd.averaging.remember, "by": crowd.averaging.by},
             "schedule": self.schedule.settings(clients),
         }
+        if self.observer.sees != EVERY_REPORT:
+            found["observer"] = {"sees": self.observer.sees, "honest": self.observer.honest}
         return found | ({"earlier": self.earlier} if self.earlier else {})
 
 
@@ -86,6 +90,7 @@ def set_stage(
     schedule: Schedule | None,
     averaging: Averaging | None,
     keep: Keep | None,
+    observer: Observer | None = None,
 ) -> Stage:
     """Check the arguments of `simulate`, and make ready a new run or a continued one."""
     _check_kinds(problem, mechanism, controller, schedule, averaging, keep)
@@ -93,22 +98,32 @@ def set_stage(
     if before is not None:  # whatever is not said is as it was
         schedule = schedule or schedule_from_settings(Table(before.provenance["schedule"], "schedule"))
         averaging = averaging or Averaging(**before.provenance["averaging"])
+        observer = observer or observer_of(before.provenance)
     schedule, averaging = schedule or Schedule(), averaging or Averaging()
     keep = keep or (before.keep if before else Keep())
     if seed is None:
         seed = before.provenance["seed"] if before else 0
     _check(problem, mechanism, rounds, schedule, keep, 0 if before is None else before.rounds)
-    Observer(averaging=averaging).check(mechanism)
+    observer = seen_by(observer or Observer(), problem, averaging)
+    observer.check(mechanism)
     recorder = Recorder(keep)
     coins = SeededCoins(seed)
     if before is None:
         crowd = Crowd.gather(problem, mechanism, averaging, coins, _prior(start), schedule)
-        return Stage(problem, schedule, crowd, Book.open(controller, problem.capacity, rounds), recorder)
+        return Stage(problem, schedule, crowd, Book.open(controller, problem.capacity, rounds), recorder, observer)
     _check_continues(before, problem, keep)
     recorder.resume(before.checkpoints, before.columns())
     crowd = _take_up_crowd(before, problem, mechanism, averaging, coins, schedule)
     book = _take_up_book(before, problem, controller, rounds)
-    return Stage(problem, schedule, crowd, book, recorder, _earlier(before, problem, mechanism, seed))
+    earlier = _earlier(before, problem, mechanism, averaging, seed)
+    check_parts(earlier, observer)
+    return Stage(problem, schedule, crowd, book, recorder, observer, earlier)
+
+
+def seen_by(observer: Observer, problem: Problem, averaging: Averaging) -> Observer:
+    """The observer in the circumstances of a run."""
+    weights = None if observer.sees == EVERY_REPORT else problem.weights
+    return replace(observer, averaging=averaging, weights=weights)
 
 
 def _check_kinds(problem: Any, mechanism: Any, controller: Any, schedule: Any, averaging: Any, keep: Any) -> None:
@@ -178,18 +193,23 @@ def _take_up_crowd(
     return Crowd(problem.costs, problem.weights, mechanism, averaging, coins, state, prior)
 
 
-def _earlier(before: Trajectory, problem: Problem, mechanism: Mechanism, seed: int) -> list[dict[str, Any]]:
+def _earlier(
+    before: Trajectory, problem: Problem, mechanism: Mechanism, averaging: Averaging, seed: int
+) -> list[dict[str, Any]]:
     """The parts that a continued run already has: the last one too, unless its mechanism simply goes on.
 
-    A mechanism that releases once goes on only with the same coins and costs: with others it releases anew.
+    A mechanism that releases once goes on only with the same coins and costs: with others it releases anew. What
+    averages moved by is part of it: a box that follows them later needs to know whether they are public.
     """
     settings, now = before.provenance["mechanism"], mechanism.settings()
     goes_on = settings.keys() == now.keys() and all(np.array_equal(settings[name], now[name]) for name in now)
     if mechanism.releases_once:
         goes_on = goes_on and seed == before.provenance["seed"] and _is_same(before.problem, problem)
+    goes_on = goes_on and before.provenance["averaging"]["by"] == averaging.by
     earlier: list[dict[str, Any]] = before.provenance.get("earlier", [])
     done = before.rounds - sum(part["rounds"] for part in earlier)
-    return earlier if goes_on else [*earlier, {"rounds": done, "mechanism": settings}]
+    part = {"rounds": done, "mechanism": settings, "averaging": before.provenance["averaging"]}
+    return earlier if goes_on else [*earlier, part]
 
 
 def _is_same(one: Problem | None, other: Problem) -> bool:

@@ -14,7 +14,6 @@ from turnout.algorithm.client import Prior
 from turnout.privacy.account_of import account_of
 from turnout.privacy.accounting import Account
 from turnout.privacy.certificate import Certificate, certificate
-from turnout.privacy.observer import Observer
 from turnout.problem.optimum import Optimum, optimum
 from turnout.settings import Table
 from turnout.simulation.design import Asks, SweepRun
@@ -38,9 +37,11 @@ MEASURED: dict[str, type] = {
     "certified_epsilon_per_report": float,
     "certified_epsilon_lifetime": float,
     "certified_against": str,
+    "certified_assumptions": str,
     "total_epsilon_over_rounds": float,
     "total_delta": float,
     "total_against": str,
+    "total_assumptions": str,
     "forecast_cost_gap_percent": float,
     "error": str,
 }
@@ -111,7 +112,10 @@ class _Prepared:
 def _prepare(settings: str, asks: Asks) -> _Prepared:
     run = run_from_settings(Table(json.loads(settings)))
     run = replace(run, keep=Keep(every=max(run.rounds, 1), state=False))
-    promise = certificate(run.mechanism, Observer(averaging=run.averaging))
+    promise, total = (
+        certificate(run.mechanism, run.seen_by),
+        account_of(run.mechanism, run.rounds, asks.delta, run.seen_by),
+    )
     forecast = None
     fades = run.averaging.remember is not None
     if asks.forecast and not fades and not run.schedule.change_rounds() and run.rounds >= 10:
@@ -121,7 +125,7 @@ def _prepare(settings: str, asks: Asks) -> _Prepared:
             * predict(run.problem, run.mechanism, run.rounds, run.controller, start=begun, averaging=run.averaging).gap
         )
     best = optimum(run.schedule.problem_at(run.rounds - 1, run.problem))
-    return _Prepared(run, best, promise, account_of(run.mechanism, run.rounds, asks.delta), forecast)
+    return _Prepared(run, best, promise, total, forecast)
 
 
 def _row(trajectory: Trajectory, prepared: _Prepared, asks: Asks) -> Row:
@@ -142,9 +146,11 @@ def _row(trajectory: Trajectory, prepared: _Prepared, asks: Asks) -> Row:
         "certified_epsilon_per_report": promise.epsilon if promise.per == "report" else None,
         "certified_epsilon_lifetime": promise.epsilon if promise.per == "lifetime" else None,
         "certified_against": None if math.isinf(promise.epsilon) else promise.against,
+        "certified_assumptions": "; ".join(promise.assumptions) or None,
         "total_epsilon_over_rounds": total.epsilon,
         "total_delta": total.delta,
         "total_against": total.against,
+        "total_assumptions": "; ".join(total.assumptions) or None,
         "forecast_cost_gap_percent": prepared.forecast,
         "error": None,
     }

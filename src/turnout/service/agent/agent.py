@@ -120,7 +120,7 @@ class Agent:
         if isinstance(costs, Costs) or not callable(costs):
             cost_from(costs)
         self._url, self._costs, self._code = url, costs, None if code is None else check_code(code)
-        self._mechanism = mechanism
+        self._mechanism, self._disk = mechanism, disk or Disk()
         self._deciding: dict[str, Any] = {
             "ledger": ledger,
             "limit": limit,
@@ -135,7 +135,6 @@ class Agent:
         self._work = work or CalledWork(on_participate, on_stop)
         self._on_round, self._on_problem = on_round, on_problem
         self._clock, self._sleep, self._longest_lease = clock or boot_clock, sleep, longest_lease
-        self._disk = disk or Disk()
         self._wire = wire or HttpWire(url, ca=ca, seconds=timeout)
         self._folder = make_folder(folder)
         self._dialogue = Dialogue(

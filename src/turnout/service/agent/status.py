@@ -8,7 +8,8 @@ from typing import Any
 
 from turnout.errors import FileProblem
 from turnout.privacy.journal import entries_of
-from turnout.privacy.ledger import DELTA, Limit, read_limit
+from turnout.privacy.ledger import DELTA
+from turnout.privacy.limit import Limit, read_limit
 from turnout.privacy.spending import Spending
 from turnout.service.agent.command_work import left_over
 from turnout.service.agent.lease import MARKER

@@ -37,8 +37,8 @@ class Overview:
 
     def __init__(self, coordinator: Coordinator) -> None:
         self._coordinator = coordinator
-        self._began = coordinator.clock()
-        self._public = PublicAccount(coordinator.rules.mechanism, coordinator.rules.delta)
+        self._began, rules = coordinator.clock(), coordinator.rules
+        self._public = PublicAccount(rules.mechanism, rules.delta, rules.averaging)
         self._account = self._count_up(0)
         self._rounds: deque[dict[str, Any]] = deque(maxlen=REMEMBERED)
 
@@ -167,6 +167,8 @@ class Overview:
             "total_epsilon": float(shown(total.epsilon)) if finite else None,
             "delta": public.delta,
             "reports": reports,
+            "against": public.against,
+            "assumptions": list(public.assumptions),
         }
 
 

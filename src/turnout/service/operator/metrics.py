@@ -35,10 +35,9 @@ _LAST = {
     "seconds": "How long the last closed round was open.",
 }
 _ACCOUNT = {
-    "epsilon_per_report": "The privacy loss of one report at most, against the coordinator.",
-    "epsilon_lifetime": "The privacy loss of all reports ever at most, where one release covers them, against the "
-    "coordinator.",
-    "total_epsilon": "The privacy loss of all reports so far at most, at the account's delta, of any one device.",
+    "epsilon_per_report": "The privacy loss of one report at most",
+    "epsilon_lifetime": "The privacy loss of all reports ever at most, where one release covers them",
+    "total_epsilon": "The privacy loss of all reports so far at most, at the account's delta, of any one device",
     "delta": "The slack of the account's total: P(A) <= e^total P'(A) + delta for all events A.",
     "reports": "The reports that the account's total covers.",
 }
@@ -73,7 +72,8 @@ def exposition(snapshot: Mapping[str, Any], last: Mapping[str, Any] | None = Non
 def _lines(snapshot: Mapping[str, Any], last: Mapping[str, Any]) -> Iterator[str]:
     yield from _metric("up", "1 if nothing is wrong just now.", {"": not troubles(snapshot)})
     account = snapshot.get("account") or {}
-    for names, values, prefix in ((_GAUGES, snapshot, ""), (_LAST, last, "last_"), (_ACCOUNT, account, "account_")):
+    said = {name: words + _held(account) if "epsilon" in name else words for name, words in _ACCOUNT.items()}
+    for names, values, prefix in ((_GAUGES, snapshot, ""), (_LAST, last, "last_"), (said, account, "account_")):
         for name, words in names.items():
             yield from _metric(prefix + name, words, {"": values.get(name)})
     if "mode" in snapshot:
@@ -88,6 +88,13 @@ def _lines(snapshot: Mapping[str, Any], last: Mapping[str, Any]) -> Iterator[str
     for name, count in counters.items():
         clean = re.sub(r"\W", "_", name, flags=re.ASCII)
         yield from _metric(f"{clean}_total", f"How many since the process began: {name}.", {"": count}, "counter")
+
+
+def _held(account: Mapping[str, Any]) -> str:
+    """Against whom, and under which assumptions; the end of a sentence."""
+    from turnout.privacy.accounting import provided  # needs NumPy, which `turnout status` must not wait for
+
+    return f", against {account.get('against', 'the coordinator')}{provided(account.get('assumptions', ()))}."
 
 
 def _metric(name: str, words: str, values: Mapping[str, Any], kind: str = "gauge") -> Iterator[str]:

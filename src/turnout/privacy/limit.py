@@ -1,0 +1,85 @@
+"""What a client allows about one private cost: its own word, which no server can change."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from turnout.errors import invalid
+
+
+@dataclass(frozen=True)
+class Limit:
+    """What the client allows for one private cost, over all runs and servers.
+
+    Args:
+        reports: at most so many, none worse than this:
+        epsilon_per_report: the largest certified epsilon per report, against an observer of every report. A mechanism
+            without a certificate needs its owner's consent each time, which is no limit.
+        releases: at most so many releases (of mechanisms that release once, and then act on that alone).
+        epsilon_per_release: the largest epsilon of one release, for the lifetime of the cost; as per report, unless
+            given.
+
+    Example:
+        >>> Limit(reports=1000, epsilon_per_report=0.5)
+        Limit(reports=1000, epsilon_per_report=0.5, releases=1, epsilon_per_release=0.5)
+    """
+
+    reports: int
+    epsilon_per_report: float
+    releases: int = 1
+    epsilon_per_release: float | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("reports", "releases"):
+            number = getattr(self, name)
+            if isinstance(number, bool) or not isinstance(number, int) or number < 0:
+                raise invalid(f"limit {name}", "a whole number from 0", repr(number), "try 1000 reports, 1 release")
+        given = {"epsilon_per_report": self.epsilon_per_report}
+        given["epsilon_per_release"] = (
+            self.epsilon_per_report if self.epsilon_per_release is None else self.epsilon_per_release
+        )
+        for name, value in given.items():
+            epsilon = as_epsilon(f"limit {name}", value)
+            if math.isinf(epsilon):
+                remedy = "a mechanism without a certificate is accepted each time, with accept_uncertified=True"
+                raise invalid(f"limit {name}", "finite", epsilon, remedy)
+            object.__setattr__(self, name, epsilon)
+
+    @property
+    def for_release(self) -> float:
+        """The largest epsilon of one release."""
+        assert self.epsilon_per_release is not None  # set above
+        return self.epsilon_per_release
+
+    def exceeds(self, other: Limit) -> bool:
+        """Whether it allows anything that the other one does not."""
+        return (
+            self.reports > other.reports
+            or self.epsilon_per_report > other.epsilon_per_report
+            or self.releases > other.releases
+            or self.for_release > other.for_release
+        )
+
+    def body(self) -> dict[str, Any]:
+        """As a ledger's line holds it; `read_limit` reads it back."""
+        return dict(vars(self))
+
+
+def read_limit(body: Mapping[str, Any], before: Limit | None) -> Limit:
+    """A limit on file. Older turnouts wrote an infinite one where the owner had once accepted a mechanism without a
+    certificate: that consent is over, and the last finite limit holds (or none at all, until the owner gives one)."""
+    epsilon = float(body["epsilon_per_report"])
+    if math.isinf(epsilon):
+        epsilon = 0.0 if before is None else before.epsilon_per_report
+    once = body.get("epsilon_per_release")
+    return Limit(body["reports"], epsilon, body.get("releases", 1), epsilon if once is None else float(once))
+
+
+def as_epsilon(name: str, value: float) -> float:
+    """A certified epsilon as a float; infinite where there is no certificate."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or math.isnan(value) or value < 0:
+        raise invalid(name, "0 or more, or math.inf for no certificate", repr(value), "give the certificate's value")
+    return float(value)

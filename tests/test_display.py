@@ -1,6 +1,5 @@
 """What every object says of itself: one short line, no arrays, and nothing that is private."""
 
-import math
 import re
 from collections import Counter
 from functools import cache
@@ -183,8 +182,8 @@ def test_what_a_client_keeps_to_itself_is_not_said(tmp_path):
         assert before == "DurableClient(run 'a', Classical(), no round yet)"
         assert repr(client) == "DurableClient(run 'a', Classical(), last round 0)"
         assert repr(ledger) == (
-            "Ledger(total epsilon inf at delta 1e-06 over 1 report, against an observer of every report (reports without "
-            "a certificate); 99 more reports of at most epsilon 1 each, 1 release of at most epsilon 1)"
+            "Ledger(total epsilon inf at delta 1e-06 over 1 report, against an observer of every report (reports "
+            "without a certificate); 99 more reports of at most epsilon 1 each, 1 release of at most epsilon 1)"
         )
         assert repr(agent) == "Agent(http://127.0.0.1:1, folder 'device', not joined yet)"
         assert repr(cost) == "PolynomialCosts(1 clients, powers=(2,))"

@@ -74,6 +74,14 @@ class Table:
         """A list."""
         return self.take(key, list, "a list in square brackets", default)  # type: ignore[no-any-return]
 
+    def texts(self, key: str) -> tuple[str, ...]:
+        """A list of texts; empty if it is not there."""
+        found = self.sequence(key, [])
+        for text in found:
+            if not isinstance(text, str):
+                raise ValueError(f"{self.path(key)} must be a list of texts, got {text!r} in it: put it in quotes")
+        return tuple(found)
+
     def table(self, key: str, default: Any = _REQUIRED) -> Table:
         """A table within this one."""
         return Table(self.take(key, dict, "a table", default), self.path(key))

@@ -55,7 +55,7 @@ def test_joining_tells_what_was_accepted_and_a_restart_needs_no_code(tmp_path, c
     for line in (
         f"run         run at {url} as device {TAG}, weight 1",
         "mechanism   clamp",
-        "one report  pure epsilon 1 per report, against an observer of every report",
+        "promise     pure epsilon 1 per report, against an observer of every report",
         "at most     total epsilon 83.54 at delta 1e-06 over 100 reports, against an observer of every report",
         f"files       {home}",
         "round 0 ",
@@ -141,7 +141,7 @@ def test_an_uncertified_mechanism_needs_a_word(tmp_path):
         options[options.index(tmp_path)] = tmp_path / "again"
         taken = turnout(url, *options, "--accept-uncertified")
         assert taken.returncode == 0, taken.stderr
-        assert "one report  no bound per report" in taken.stdout
+        assert "promise     no bound per report" in taken.stdout
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["ctrl-c", "sigterm"])
@@ -247,7 +247,7 @@ def test_the_status_of_a_folder(tmp_path, url):
     shown = turnout("--status", home)
     assert shown.returncode == 0, shown.stderr
     for line in ("its agent does not run", f"run         run at {url} as device {TAG}, weight 1", "work on     no",
-                 "last round  2: ", "ledger      total epsilon 3.000 at delta 1e-06 over 3 reports, against an observer of every",
+                 "last round  2: ", "ledger      total epsilon 3.000 at delta 1e-06 over 3 reports, against an",
                  "allowed     7 more reports, each of at most epsilon 1 per report; 1 release of at most"):  # fmt: skip
         assert line in shown.stdout, shown.stdout
     facts = json.loads(turnout("--status", home, "--json").stdout)

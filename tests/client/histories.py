@@ -174,7 +174,8 @@ class Life:
     def restore(self):
         """Some of the files as they were."""
         if self.copies:
-            self.put_back(self.chance.choice(self.copies), self.some_parts())
+            for part in self.some_parts():  # each as old as it happens to be
+                self.put_back(self.chance.choice(self.copies), [part])
 
     def some_parts(self):
         """One part of the three is never lost in a life: where all are, nothing could notice."""

@@ -266,14 +266,14 @@ def test_a_cost_is_released_once_across_runs_prices_costs_and_folders(tmp_path):
                     client.decide(round, 1.0)
         assert len(set(surrogates)) == 1
         assert (ledger.spent, ledger.releases) == (0, 1)
-        assert repr(ledger.account(1e-6)).startswith("total epsilon 6.000 at delta 0 over 1 report")
+        assert repr(ledger.account(1e-6)).startswith("total epsilon 6.000 at delta 0 over all reports from 1 release")
 
 
 def test_a_second_release_needs_consent_and_is_added(tmp_path):
     with open_ledger(tmp_path, limit=Limit(1, 8.0, epsilon_per_release=6.0)) as ledger:
         with make(tmp_path, ledger, Releasing(), coins=None) as client:
             first = client._memory.coefficients.item()
-        with pytest.raises(ValueError, match="limit must be at most"):
+        with pytest.raises(ValueError, match="limit releases must be at most 1"):
             ledger.change_limit(Limit(1, 8.0, releases=2, epsilon_per_release=6.0))
         ledger.change_limit(Limit(1, 8.0, releases=2, epsilon_per_release=6.0), consent=True)
         for _ in range(3):  # agreed to once more, so released once more

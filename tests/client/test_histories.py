@@ -41,7 +41,7 @@ def test_the_truth_is_exact():
 def keyed_by_settings(patch):
     """A price that differs by 1e-6 was another release of the same cost."""
 
-    def may_release(ledger, mechanism):
+    def release_is_due(ledger, mechanism):
         used = ledger.__dict__.setdefault("used", set())
         return ledger.releases == 0 or (json.dumps(mechanism) not in used and not used.add(json.dumps(mechanism)))
 
@@ -49,7 +49,7 @@ def keyed_by_settings(patch):
         if epsilon > ledger.limit.for_release:
             raise BudgetSpent("too much")
 
-    patch.setattr(Ledger, "may_release", may_release)
+    patch.setattr(Ledger, "release_is_due", release_is_due)
     patch.setattr(Ledger, "check_release", check_release)
 
 

@@ -4,6 +4,7 @@ import itertools
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,7 +20,7 @@ from turnout.errors import TurnoutError
 from turnout.flower import InProcessGrid, SelfSelection, self_selection_mod
 from turnout.flower.client_mod import owner_limit
 from turnout.flower.cost_sources import Device, cost_of, read_cost
-from turnout.privacy.ledger import Ledger, Limit
+from turnout.privacy.ledger import Ledger, Limit, limit_with
 
 FEW, ENOUGH = 4, 2.0
 
@@ -368,11 +369,17 @@ def test_other_messages_pass():
 
 
 def test_the_owner_goes_before_the_app():
-    usual = Limit(1000, 1.0)
-    assert owner_limit({}, usual) == usual
-    assert owner_limit({"turnout-limit-epsilon-per-report": 0.1}, usual) == Limit(1000, 0.1)
+    usual, nowhere = Limit(1000, 1.0), Path("no such ledger")
+    assert limit_with(nowhere, owner_limit({}), usual) == usual
+    assert limit_with(nowhere, owner_limit({"turnout-limit-epsilon-per-report": 0.1}), usual) == Limit(1000, 0.1)
     given = {"turnout-limit-releases": 2, "turnout-limit-epsilon-per-release": 6.0}
-    assert owner_limit(given, usual) == Limit(1000, 1.0, 2, 6.0)
+    assert limit_with(nowhere, owner_limit(given), usual) == Limit(1000, 1.0, 2, 6.0)
+
+
+def test_a_key_that_is_left_out_leaves_the_limit_as_it_was(tmp_path):
+    for settings in ({"turnout-limit-epsilon-per-release": 6.0}, {}, {"turnout-limit-epsilon-per-release": 6.0}):
+        result = durable_run(tmp_path, 1, settings=settings, mechanism=Memoized(6.0, price=5.0))
+        assert column(result, "refused") == [0]
 
 
 def released(home):

@@ -1,5 +1,6 @@
 """Plans keep what they say: the account, and the band in which simulated gaps fall."""
 
+import json
 import math
 import re
 import time
@@ -24,6 +25,11 @@ from turnout.privacy.observer import (
     TRUSTED_AGGREGATOR,
     Observer,
 )
+from turnout.privacy.public_account import PublicAccount
+from turnout.service.rules import rules_from_settings
+from turnout.settings import Table
+from turnout.simulation.parts import privacy_in_words
+from turnout.simulation.run_settings import run_from_settings
 
 PAPER = paper_population(0).problem(600)
 IN_A_CROWD = Observer("sum", honest=100, averaging=Averaging(by="probability"))
@@ -291,3 +297,17 @@ def test_a_plan_for_the_papers_population_is_quick():
         begun = time.process_time()
         plan(wish)
         assert time.process_time() - begun < 30.0
+
+
+def test_how_a_channel_was_designed_is_said_wherever_its_plan_is_used(paper_problem):
+    """The plan's file carries the assumption: a run of it, and a fleet with it, print it too."""
+    found = plan(Wish(paper_problem, rounds=500, budget=6.0))
+    assert PUBLIC_DESIGN in found.account.assumptions
+    settings = json.loads(json.dumps(found.settings()))
+    run = run_from_settings(Table({"population": {"kind": "paper"}} | settings | {"rounds": 20}))
+    assert PUBLIC_DESIGN in privacy_in_words(run.go().provenance)
+    rules = rules_from_settings(Table(settings | {"safety": {"missing": "absent"}}))
+    assert rules_from_settings(Table(json.loads(json.dumps(rules.settings())))) == rules
+    assert PUBLIC_DESIGN in PublicAccount(rules.mechanism, 1e-6, rules.observers[0]).sentence(10)
+    guessed = plan(Wish(paper_problem, rounds=500, budget=6.0, guessed=True))
+    assert "assuming" not in guessed.settings()

@@ -77,7 +77,7 @@ def test_limits_are_the_clients_lower_freely_higher_with_recorded_consent(tmp_pa
         with pytest.raises(BudgetSpent):
             ledger.reserve("run", 9, 0.5)
     for limit in (Limit(4, 1.0), Limit(3, 1.5), Limit(1, 1.5)):
-        with pytest.raises(ValueError, match=r"limit must be at most Limit\(reports=3.*consent=True"):
+        with pytest.raises(ValueError, match=r"limit .* must be at most [13], as .*consent=True"):
             begin(tmp_path, limit.reports, limit.epsilon_per_report)
     with begin(tmp_path, reports=5, consent=True) as ledger:
         spend(ledger, [4])
@@ -220,7 +220,7 @@ def test_either_part_of_a_limit_is_lowered_freely_and_neither_raised_without_con
             ledger.change_limit(lower)
             assert ledger.limit == lower
         for higher in (Limit(5, 0.5), Limit(4, 0.6), Limit(9, 0.1), Limit(1, 9.0)):
-            with pytest.raises(ValueError, match=r"limit must be at most Limit\(reports=4, epsilon_per_report=0\.5,"):
+            with pytest.raises(ValueError, match=r"limit (reports|epsilon per report) must be at most (4|0\.5), as"):
                 ledger.change_limit(higher)
             assert ledger.limit == Limit(4, 0.5)
         ledger.change_limit(Limit(4, 0.6), consent=True)

@@ -11,6 +11,8 @@ from client.faults import Crash, CrashingDisk
 from privacy.ledgers import again, begin, spend
 from turnout.errors import FileProblem
 from turnout.privacy.ledger import BudgetSpent, Ledger, LedgerRolledBack, Limit
+from turnout.privacy.observer import FIXED_NUMBER, UNWITNESSED
+from turnout.privacy.spending import Kind
 
 
 @pytest.mark.parametrize("elsewhere", [False, True])
@@ -315,3 +317,85 @@ def test_nothing_is_written_or_granted_once_the_witness_is_not_where_it_was_left
         assert (ledger.spent, ledger.limit) == (2, Limit(10, 1.0))
         witness.write_bytes(kept)
         spend(ledger, [2])
+
+
+def two_runs(folder):
+    """40 reports in each of two runs; the ledger as it was after 10 of each, the witness as it was after 25."""
+    with begin(folder, reports=1000) as ledger:
+        for round in range(40):
+            if round == 10:
+                older = (folder / "cost.jsonl").read_bytes()
+            if round == 25:
+                witness = (folder / "cost.jsonl.witness").read_bytes()
+            for run in ("a", "b"):
+                ledger.reserve(run, round, 0.5)
+        whole = ledger.account(1e-6).epsilon
+    (folder / "cost.jsonl").write_bytes(older)
+    (folder / "cost.jsonl.witness").write_bytes(witness)
+    return whole
+
+
+@pytest.mark.parametrize("order", ["ab", "ba"])
+def test_what_a_witness_knew_is_credited_to_the_run_that_it_was_of(tmp_path, order):
+    """Ledger and witness of different ages: reports that the witness knew of were credited to every run."""
+    whole = two_runs(tmp_path)
+    with again(tmp_path, spend_missing=True) as ledger:
+        assert ledger.spent == 50
+        for run in order * 2:
+            ledger.account_for(run, at(range(40)))
+        assert (ledger.spent, ledger.account(1e-6).epsilon) == (80, pytest.approx(whole))
+
+
+def test_a_run_whose_rounds_are_gone_keeps_what_the_witness_knew(tmp_path):
+    two_runs(tmp_path)
+    with again(tmp_path, spend_missing=True) as ledger:
+        ledger.account_for("a", at(range(40)))  # the rounds of b are not on file any more
+        assert ledger.spent == 40 + 25
+
+
+def test_another_release_in_the_ledger_excuses_none(tmp_path):
+    """The ledger was lost, somebody released anew, and then a client came that acts on the release before that."""
+    first = {"epsilon": 0.5, "mechanism": {"kind": "memoized"}, "released": {"level": 3}}
+    with begin(tmp_path) as ledger:
+        ledger.release(0.5, {"kind": "memoized"}, {"level": 4})
+        with pytest.raises(LedgerRolledBack, match="lacks the release that the client acts on"):
+            ledger.account_for_release(first)
+    with again(tmp_path, spend_missing=True) as ledger:
+        ledger.account_for_release(first)
+        ledger.account_for_release(first)
+        assert (ledger.releases, ledger.account(0.0).epsilon) == (2, pytest.approx(1.0))
+
+
+def test_a_release_that_is_counted_but_lost_is_found_again_in_a_clients_file(tmp_path):
+    with begin(tmp_path) as ledger:
+        ledger.release(0.5, {"kind": "memoized"}, {"level": 3})
+        mine = ledger.last_release
+    (tmp_path / "cost.jsonl").unlink()
+    with begin(tmp_path, spend_missing=True) as ledger:
+        assert (ledger.releases, ledger.last_release) == (1, None)
+        ledger.account_for_release(mine)
+        assert (ledger.releases, ledger.last_release) == (1, mine)
+    with again(tmp_path) as ledger:
+        assert (ledger.releases, ledger.last_release, ledger.account(0.0).epsilon) == (1, mine, 0.5)
+
+
+def test_a_lost_witness_has_a_way_on_that_every_total_tells_of(tmp_path):
+    with begin(tmp_path) as ledger:
+        spend(ledger, range(3))
+    (tmp_path / "cost.jsonl.witness").unlink()
+    with pytest.raises(LedgerRolledBack, match="--count-missing-as-spent"):
+        again(tmp_path)
+    with again(tmp_path, spend_missing=True) as ledger:
+        spend(ledger, [3])
+    with again(tmp_path) as ledger:
+        assert ledger.spent == 4
+        assert UNWITNESSED in ledger.account(1e-6).assumptions
+
+
+def test_what_there_is_now_and_what_is_allowed_ahead(tmp_path):
+    """A number of reports that somebody may have chosen who saw them is an assumption; the owner's limit is not."""
+    with begin(tmp_path, reports=9) as ledger:
+        spend(ledger, range(3))
+        assert ledger.account(1e-6).assumptions == (FIXED_NUMBER,)
+        assert ledger.account(0.0).assumptions == ()
+        assert ledger.account(1e-6, more={Kind(0.5): ledger.remaining}).assumptions == ()

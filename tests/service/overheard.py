@@ -114,9 +114,8 @@ def start_agents(url: str, home: Path, codes: list[str]) -> list[threading.Threa
     for device, code in enumerate(codes):
         folder = home / f"device-{device}"
         folder.mkdir()
-        with Ledger.open(folder / "ledger.jsonl", datum=DATUM, limit=LIMIT, disk=QuickDisk()) as ledger:
-            with ledger.turn():
-                ledger._append("missing", {"reports": SPENT_BEFORE, "witness": [-1, ""]})
+        with Ledger.open(folder / "ledger.jsonl", datum=DATUM, limit=LIMIT, disk=QuickDisk()) as ledger, ledger.turn():
+            ledger._append("missing", {"reports": SPENT_BEFORE, "witness": [-1, ""]})
         coins, options = SeededCoins(SEED), {"limit": LIMIT, "client_id": device, "disk": QuickDisk(), "timeout": 20.0}
         agent = Agent(url, folder, cost_of(device), code=code, coins=coins, **options)
         threads.append(threading.Thread(target=agent.run, args=(ROUNDS,), daemon=True))

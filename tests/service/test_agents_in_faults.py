@@ -125,7 +125,7 @@ def play(tmp_path: Path, share: float, kills: int) -> tuple[str, list[Device], P
             proxy.mischief = lambda _: ""
             drained(location, devices)
             for device in devices:
-                spent = device.agent._joined.decider.reports()
+                spent = device.agent._joined.decider.account(1e-6).rounds
                 assert spent >= len(device.coins.tossed), "the ledger has every toss"
             for device in devices:
                 device.stop()

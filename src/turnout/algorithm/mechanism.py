@@ -56,6 +56,8 @@ class Mechanism:
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         cls.releases_once = cls.enrol is not Mechanism.enrol
+        if "kind" not in vars(cls) and hasattr(cls, "kind"):  # a name says what a mechanism does: this may do otherwise
+            cls.kind = f"{cls.kind}, as {cls.__name__}"
 
     def parameters(self) -> tuple[Any, ...]:
         """The numbers (or arrays of shape (clients,)) that `response` and `limits` take."""

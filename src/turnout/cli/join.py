@@ -142,7 +142,7 @@ def join(
     """
     from turnout.service.agent.command_work import CommandWork
     from turnout.service.agent.membership import make_folder
-    from turnout.service.agent.status import LEDGER
+    from turnout.service.agent.status import ledger_of
 
     if status is not None:
         _show_status(status, ledger, as_json)
@@ -155,7 +155,7 @@ def join(
     options: dict[str, Any] = {"code": code, "after_stop": after_stop, "ca": ca, "timeout": timeout, "work": work}
     given = {"reports": reports, "epsilon_per_report": epsilon_per_report}
     given |= {"releases": releases, "epsilon_per_release": epsilon_per_release}
-    options |= {"limit": _limit(ledger or folder / LEDGER, given), "ledger": ledger, "witness": witness}
+    options |= {"limit": _limit(ledger_of(folder, ledger), given), "ledger": ledger, "witness": witness}
     options |= {"accept_uncertified": accept_uncertified, "raise_limit": raise_limit}
     options |= {"spend_missing": count_missing_as_spent}
     _take_part(screen, url, folder, costs, rounds, options)
@@ -167,12 +167,13 @@ def _take_part(
     """Run the agent until it ends or a signal ends it; what cannot be helped by a restart has a status of its own."""
     from turnout.client.durable import StoreRolledBack
     from turnout.privacy.ledger import LedgerRolledBack
+    from turnout.privacy.witness import NoPlace
     from turnout.service.agent.agent import ASKED, BUDGET, Agent
     from turnout.service.agent.agreement import Declined
     from turnout.service.agent.device_rounds import AgentProblem
     from turnout.service.agent.dialogue import Halted, RefusedByCoordinator, Revoked
 
-    for_good = (Declined, RefusedByCoordinator, Revoked, AgentProblem, LedgerRolledBack, StoreRolledBack)
+    for_good = (Declined, RefusedByCoordinator, Revoked, AgentProblem, LedgerRolledBack, StoreRolledBack, NoPlace)
     with Agent(url, folder, costs, on_round=screen.round, on_problem=screen.problem, **options) as agent:
         with _signals(agent.stop):
             try:
@@ -198,8 +199,8 @@ class _Screen:
 
     def joined(self, url: str, folder: Path, welcome: Welcome, agreement: Agreement, agent: Agent) -> None:
         """What this device has accepted, and what its ledger holds: all runs together."""
-        so_far, total = agent.account(DELTA), agent.at_most(DELTA)
-        assert so_far is not None and total is not None  # noqa: PT018 (it has joined)
+        so_far, total, places = agent.account(DELTA), agent.at_most(DELTA), agent.places()
+        assert so_far is not None and total is not None and places is not None  # noqa: PT018 (it has joined)
         facts = {
             "run": welcome.run,
             "tag": welcome.tag,
@@ -216,6 +217,8 @@ class _Screen:
             "assumptions": total.assumptions,
             "weight": welcome.weight,
             "folder": str(folder),
+            "ledger": str(places[0]),
+            "witness": str(places[1]),
         }
         if self._json:
             self._print({"event": "joined"} | facts)
@@ -227,10 +230,10 @@ class _Screen:
         for name, text in (
             ("run", f"{welcome.run} at {url} as device {welcome.tag}, weight {welcome.weight:,}"),
             ("mechanism", agreement.mechanism.kind),
-            ("one report", str(agreement.certificate)),
+            ("promise", str(agreement.certificate)),
             ("so far", repr(so_far)),
             ("at most", repr(total)),
-            ("files", f"{folder} (ledger, rounds, token: private to this device)"),
+            ("files", f"{folder} (private to this device), ledger {places[0]}, its witness {places[1]}"),
         ):
             self._console.print(f"[bold]{name:<12}[/bold]", end="")
             self._console.print(text, markup=False)
@@ -240,6 +243,8 @@ class _Screen:
         self._last = ""
         if self._json:
             self._print({"event": "round"} | vars(done))
+            return
+        if done.round < 0:  # the budget was spent before any round
             return
         said = "no report" if done.participates is None else "yes" if done.participates else "no"
         if done.participates and not done.counted:
@@ -293,20 +298,10 @@ def _cost(number: float | None, file: Path | None, function: str | None) -> Any:
 
 def _limit(ledger: Path, given: dict[str, Any]) -> Limit | None:
     """The owner's, where a part of it is given; the rest as it was."""
-    from dataclasses import replace
-
-    from turnout.privacy.ledger import Limit
+    from turnout.privacy.ledger import limit_with
     from turnout.service.agent.agent import USUAL_LIMIT
-    from turnout.service.agent.status import known_limit
 
-    changes = {name: value for name, value in given.items() if value is not None}
-    if not changes:
-        return None
-    before = known_limit(ledger)
-    if before is not None:
-        return replace(before, **changes)
-    usual = {"reports": USUAL_LIMIT.reports, "epsilon_per_report": USUAL_LIMIT.epsilon_per_report}
-    return Limit(**usual | changes)
+    return limit_with(ledger, given, USUAL_LIMIT) if any(value is not None for value in given.values()) else None
 
 
 @contextmanager
@@ -330,7 +325,8 @@ def _show_status(folder: Path, ledger: Path | None, as_json: bool) -> None:
     running = {True: "runs", False: "does not run", None: "may run"}[found["running"]]
     typer.echo(f"device      {folder}, its agent {running}")
     if not found["enrolled"]:
-        typer.echo("enrolled    not yet: the coordinator has not answered")
+        typer.echo("enrolled    not yet, or not from this folder")
+        _show_ledger(found)
         return
     where = f"{found['run']} at {found['url']} as device {found['tag']}"
     typer.echo(f"run         {where}, weight {found['weight']:,}, since round {found['joined']}")
@@ -340,14 +336,19 @@ def _show_status(folder: Path, ledger: Path | None, as_json: bool) -> None:
         said = {True: "yes", False: "no"}[found["participates"]]
         heard = {True: "counted", False: "not counted", None: "not acknowledged yet"}[found["acknowledged"]]
         typer.echo(f"last round  {found['last_round']}: {said}, {heard}")
-    if "limit_reports" in found:
-        left = max(0, found["limit_reports"] - found["reports_spent"])
-        typer.echo(f"ledger      {found['account']}")
-        allowed = f"{left:,} more reports, each of at most epsilon {found['limit_epsilon_per_report']:g} per report"
-        again = max(0, found["limit_releases"] - found["releases_made"])
-        if again:
-            most = f"at most epsilon {found['limit_epsilon_per_release']:g} for a lifetime"
-            allowed += f"; {again} release{'' if again == 1 else 's'} of {most}"
-        typer.echo(f"allowed     {allowed}")
+    _show_ledger(found)
     if found["stopped_at"] is not None:
         typer.echo(f"stopped     at round {found['stopped_at']}: all reports are spent")
+
+
+def _show_ledger(found: dict[str, Any]) -> None:
+    if "limit_reports" not in found:
+        return
+    left = max(0, found["limit_reports"] - found["reports_spent"])
+    typer.echo(f"ledger      {found['account']}")
+    allowed = f"{left:,} more reports, each of at most epsilon {found['limit_epsilon_per_report']:g} per report"
+    again = max(0, found["limit_releases"] - found["releases_made"])
+    if again:
+        most = f"at most epsilon {found['limit_epsilon_per_release']:g} for a lifetime"
+        allowed += f"; {again} release{'' if again == 1 else 's'} of {most}"
+    typer.echo(f"allowed     {allowed}")

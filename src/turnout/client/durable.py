@@ -288,7 +288,7 @@ class DurableClient:
             return None
         settings = settings_of(self._mechanism)
         with self._ledger.turn():
-            if self._ledger.may_release(settings):
+            if self._ledger.release_is_due(settings):
                 self._ledger.check_release(self._promise.epsilon)
                 self._ledger.release(self._promise.epsilon, settings, self._draw_release(settings))
             found = self._ledger.last_release or self._store.release
@@ -432,7 +432,7 @@ def at_most(ledger: Ledger, mechanism: Mechanism, epsilon: float, delta: float) 
     """
     if not mechanism.releases_once:
         return ledger.account(delta, {_kind_of(mechanism, epsilon): ledger.remaining})
-    return ledger.account(delta, releasing=[epsilon] if ledger.may_release(settings_of(mechanism)) else [])
+    return ledger.account(delta, releasing=[epsilon] if ledger.release_is_due(settings_of(mechanism)) else [])
 
 
 def _kind_of(mechanism: Mechanism, epsilon: float) -> Kind:

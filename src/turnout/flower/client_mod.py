@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import lru_cache
 from logging import ERROR, WARNING, getLogger
 from typing import Any
@@ -178,25 +179,31 @@ class _SelfSelectionMod:
     def _decide(self, question: Question, context: Context) -> bool:
         settings: Mapping[str, Any] = context.node_config
         allow = self._allow_uncertified or settings.get(ALLOW_UNCERTIFIED) is True
-        limit = owner_limit(settings, self._limit)
+        if not self._durable:
+            return self._decide_study(question, context, allow)
+        files, run = state_directory(settings), _run_name(context)
+        limit = files.limit(owner_limit(settings), self._limit)
         mechanism, promise = self._agree(question, limit, allow)
-        if self._durable:
-            files, run = state_directory(settings), _run_name(context)
-            device = Device(context, files.last_training_seconds(run))
-            self._check_eligible(device)
-            try:
-                return files.decide(
-                    question,
-                    run,
-                    cost_of(self._cost, device),
-                    mechanism,
-                    limit=limit,
-                    consent=settings.get(CONSENT) is True,
-                    accept_uncertified=allow,
-                    after_stop=self._after_stop,
-                )
-            except BudgetSpent:  # its text names files of this client
-                raise Refused(_too_much(mechanism, promise, limit)) from None
+        device = Device(context, files.last_training_seconds(run))
+        self._check_eligible(device)
+        try:
+            return files.decide(
+                question,
+                run,
+                cost_of(self._cost, device),
+                mechanism,
+                limit=limit,
+                consent=settings.get(CONSENT) is True,
+                accept_uncertified=allow,
+                after_stop=self._after_stop,
+            )
+        except BudgetSpent:  # its text names files of this client
+            raise Refused(_too_much(mechanism, promise, limit)) from None
+
+    def _decide_study(self, question: Question, context: Context, allow: bool) -> bool:
+        given = {name: value for name, value in owner_limit(context.node_config).items() if value is not None}
+        limit = replace(self._limit, **({"epsilon_per_release": None} if "epsilon_per_report" in given else {}) | given)
+        mechanism, _ = self._agree(question, limit, allow)
         study = self._study(context)
         device = Device(context, study.last_training_seconds())
         self._check_eligible(device)
@@ -274,20 +281,15 @@ def _too_much(mechanism: Mechanism, promise: Certificate, limit: Limit) -> str:
     )
 
 
-def owner_limit(settings: Mapping[str, Any], usual: Limit) -> Limit:
-    """The owner's limit from node-config, or else the app's.
+def owner_limit(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """What the owner allows in node-config; None where nothing is said: then as the ledger has it.
 
     Example:
-        >>> owner_limit({"turnout-limit-reports": 20}, Limit(1000, 1.0))
-        Limit(reports=20, epsilon_per_report=1.0, releases=1, epsilon_per_release=1.0)
+        >>> {name: value for name, value in owner_limit({"turnout-limit-reports": 20}).items() if value}
+        {'reports': 20}
     """
-    once = None if EPSILON_PER_REPORT in settings else usual.for_release  # else as per report
-    return Limit(
-        settings.get(REPORTS, usual.reports),
-        settings.get(EPSILON_PER_REPORT, usual.epsilon_per_report),
-        settings.get(RELEASES, usual.releases),
-        settings.get(EPSILON_PER_RELEASE, once),
-    )
+    names = ("reports", "epsilon-per-report", "releases", "epsilon-per-release")
+    return {name.replace("-", "_"): settings.get(f"turnout-limit-{name}") for name in names}
 
 
 def state_directory(settings: Mapping[str, Any]) -> StateDirectory:

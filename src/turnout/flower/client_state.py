@@ -18,13 +18,13 @@ from turnout.client.durable import DATUM, DurableClient, Stopped, account_for_al
 from turnout.client.store import Conflict, RoundLost, RoundPassed, missed
 from turnout.flower.protocol import RECORD, Question
 from turnout.privacy.journal import Disk, InUse
-from turnout.privacy.ledger import Ledger, Limit
+from turnout.privacy.ledger import Ledger, Limit, limit_with
 from turnout.problem.costs import Costs, PolynomialCosts
 
 PATIENCE = 10.0
 """Seconds to wait for another process of this client that is just deciding."""
 
-_COMPARED: set[Path] = set()
+_COMPARED: set[tuple[Path, Path]] = set()
 """Folders whose runs were compared with their ledger."""
 
 Result = TypeVar("Result")
@@ -47,6 +47,10 @@ class StateDirectory:
         self._ledger = Path(ledger or self._folder / "ledger.jsonl")
         if not self._folder.is_dir():
             raise FileNotFoundError(f"{folder}: no such state directory: create it first")
+
+    def limit(self, given: Mapping[str, Any], usual: Limit) -> Limit:
+        """What the owner allows: as given now, or else as the ledger has it, or else, to begin with, as usual."""
+        return limit_with(self._ledger, given, usual)
 
     def decide(
         self,
@@ -77,9 +81,10 @@ class StateDirectory:
                 accept_uncertified=accept_uncertified,
                 witness=self._witness,
             ) as ledger:
-                if self._folder not in _COMPARED:  # once a process is enough
+                place = (self._folder.resolve(), self._ledger.resolve())
+                if place not in _COMPARED:  # once a process is enough
                     account_for_all(ledger, self._folder)
-                    _COMPARED.add(self._folder)
+                    _COMPARED.add(place)
                 with DurableClient(
                     folder,
                     costs,

@@ -16,7 +16,7 @@ import numpy as np
 from flwr.app import ConfigRecord, Error, Message, RecordDict
 
 from turnout.algorithm.mechanism import Mechanism
-from turnout.algorithm.mechanisms import mechanism_from_settings
+from turnout.algorithm.mechanisms import check_known, mechanism_from_settings
 from turnout.errors import invalid
 from turnout.settings import Table
 
@@ -148,6 +148,7 @@ def mechanism_text(mechanism: Mechanism) -> str:
         >>> mechanism_text(Clamp(epsilon=1.0, center=0.3))
         '{"kind": "clamp", "epsilon": 1.0, "center": 0.3}'
     """
+    check_known(mechanism)
     settings = mechanism.settings()
     for name, value in settings.items():
         if isinstance(value, np.ndarray):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
@@ -23,7 +23,7 @@ from turnout.plan.wish import Wish
 from turnout.privacy.account_of import account_of
 from turnout.privacy.accounting import Account
 from turnout.privacy.floor import best_release
-from turnout.privacy.observer import EVERY_REPORT, PUBLIC_DESIGN
+from turnout.privacy.observer import EVERY_REPORT, PUBLIC_DESIGN, Observer
 from turnout.problem.optimum import optimum
 from turnout.problem.problem import Problem
 from turnout.theory.feasibility import reachable
@@ -88,14 +88,17 @@ class Maker:
 
     def account(self, epsilon: float) -> Account:
         """What it gives away in all rounds, against whom, and under which assumptions."""
-        found = account_of(self.make(epsilon), self.wish.rounds, self.wish.delta, self.wish.seen_by)
-        return found.assuming(*self.assumptions)
+        return account_of(self.make(epsilon), self.wish.rounds, self.wish.delta, self.seen_by)
+
+    @property
+    def seen_by(self) -> Observer:
+        """Who sees what. A plan is made from the costs (gain, first signal, channel), unless these are a guess."""
+        return self.wish.seen_by if self.wish.guessed else replace(self.wish.seen_by, assuming=(PUBLIC_DESIGN,))
 
     @property
     def assumptions(self) -> tuple[str, ...]:
-        """What its accounts rest on; what is released once is designed from the costs, unless these are a guess."""
-        found = self.wish.seen_by.assumptions(self.make(1.0))
-        return (*found, PUBLIC_DESIGN) if self.releases_once and not self.wish.guessed else found
+        """What its accounts rest on."""
+        return self.seen_by.assumptions(self.make(1.0))
 
     def is_feasible(self, epsilon: float) -> bool:
         """Whether the capacity lies inside what it can bring."""

@@ -16,7 +16,7 @@ from turnout.plan.offers import LARGEST, Maker, Offer, largest_within, makers, s
 from turnout.plan.outlook import Outlook, outlook
 from turnout.plan.wish import Wish
 from turnout.privacy.accounting import Account, shown
-from turnout.privacy.observer import EVERY_REPORT
+from turnout.privacy.observer import EVERY_REPORT, PUBLIC_DESIGN
 
 _LEARNS = "must learn what memoized is told, and comes less close: the one to take (--guessed) where costs are unknown"
 
@@ -70,10 +70,12 @@ class Plan:
 
     def settings(self) -> dict[str, Any]:
         """All but the population, as `turnout simulate` takes it from a TOML file."""
-        controller = self.outlook.controller
-        seen_by = self.wish.seen_by
-        told = {} if seen_by.sees == EVERY_REPORT else {"observer": seen_by.sees, "honest": seen_by.honest}
-        averaging = {} if seen_by.sees == EVERY_REPORT else {"averaging": {"by": seen_by.averaging.by}}
+        controller, seen_by = self.outlook.controller, self.wish.seen_by
+        told: dict[str, Any] = {"assuming": [PUBLIC_DESIGN]} if PUBLIC_DESIGN in self.account.assumptions else {}
+        averaging = {}
+        if seen_by.sees != EVERY_REPORT:
+            told |= {"observer": seen_by.sees, "honest": seen_by.honest}
+            averaging = {"averaging": {"by": seen_by.averaging.by}}
         return {
             "rounds": self.wish.rounds,
             "capacity": self.wish.problem.capacity,

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from decimal import ROUND_CEILING, Decimal, localcontext
 
 import numpy as np
 
@@ -43,6 +44,7 @@ class Account:
         against: who looks on.
         how: the method.
         assumptions: what nothing enforces: without these the number says nothing. Each a clause.
+        over: what it covers, in words, where that is not so many reports.
 
     Example:
         >>> Account(591.0, 1e-6, 1000, "an observer of every report", "exact binomial")
@@ -58,21 +60,33 @@ class Account:
     against: str
     how: str
     assumptions: tuple[str, ...] = ()
+    over: str = ""
 
     def __repr__(self) -> str:
-        return (
-            f"total epsilon {shown(self.epsilon)} at delta {self.delta:.3g} over {self.rounds:,} "
-            f"report{'' if self.rounds == 1 else 's'}, against {self.against}{provided(self.assumptions)} ({self.how})"
-        )
+        over = self.over or f"{self.rounds:,} report{'' if self.rounds == 1 else 's'}"
+        what = f"total epsilon {shown(self.epsilon)} at delta {shown_delta(self.delta)} over {over}"
+        return f"{what}, against {self.against}{provided(self.assumptions)} ({self.how})"
 
     def assuming(self, *more: str) -> Account:
         """The same under further assumptions."""
         return replace(self, assumptions=(*self.assumptions, *(one for one in more if one not in self.assumptions)))
 
     def _repr_html_(self) -> str:
-        facts = {"total epsilon": shown(self.epsilon), "at delta": f"{self.delta:.3g}", "over reports": self.rounds}
+        facts = {"total epsilon": shown(self.epsilon), "at delta": shown_delta(self.delta), "over reports": self.rounds}
         held = "; ".join(self.assumptions) or "nothing but the protocol"
         return card("Account", facts | {"against": self.against, "assumed": held, "how": self.how})
+
+
+def shown_delta(delta: float) -> str:
+    """With three digits, or six where these would be less than it is; rounded upwards.
+
+    Example:
+        >>> shown_delta(1e-6), shown_delta(0.10449), shown_delta(0.0)
+        ('1e-06', '0.10449', '0')
+    """
+    short = f"{delta:.3g}"
+    with localcontext(prec=6, rounding=ROUND_CEILING):
+        return short if float(short) >= delta else f"{float(+Decimal(delta)):.6g}"
 
 
 def provided(assumptions: Sequence[str]) -> str:
@@ -96,7 +110,7 @@ def shown(value: float) -> str:
         return str(value)
     digits = max(1, 3 - math.floor(math.log10(value)))
     scaled = value * 10.0**digits
-    whole = round(scaled) if abs(scaled - round(scaled)) <= 1e-9 * scaled else math.ceil(scaled)
+    whole = round(scaled) if abs(scaled - round(scaled)) <= 4.0 * UNIT * scaled else math.ceil(scaled)
     return f"{whole / 10.0**digits:.{digits}f}"
 
 
@@ -177,7 +191,7 @@ def total_delta(low: float, high: float, rounds: int, epsilon: float) -> Account
 
     Example:
         >>> total_delta(0.25, 0.75, rounds=1, epsilon=0.0)
-        total epsilon 0.0 at delta 0.5 over 1 report, against an observer of every report (exact binomial)
+        total epsilon 0.0 at delta 0.500001 over 1 report, against an observer of every report (exact binomial)
     """
     check_rounds(rounds)
     if not epsilon >= 0.0:
@@ -286,7 +300,7 @@ def is_symmetric(low: float, high: float) -> bool:
         >>> is_symmetric(0.1, 1.0 - 0.1), is_symmetric(0.1, 0.8)
         (True, False)
     """
-    return math.isclose(low + high, 1.0, rel_tol=1e-15)
+    return math.isclose(low, 1.0 - high, rel_tol=1e-12)
 
 
 def check_box(low: float, high: float) -> None:

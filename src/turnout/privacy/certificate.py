@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, Decimal, localcontext
+from typing import Any
 
 import numpy as np
 
@@ -20,7 +21,7 @@ from turnout.algorithm.mechanisms.tracking_clamp import TrackingClamp
 from turnout.algorithm.thresholds import on_the_coin
 from turnout.errors import invalid
 from turnout.privacy.accounting import provided, report_epsilon
-from turnout.privacy.observer import OWN_BOXES, OWN_CHANNEL, OWN_PROBABILITY, Observer
+from turnout.privacy.observer import OWN_BOX, OWN_BOXES, OWN_CHANNEL, OWN_PROBABILITY, Observer
 
 
 @dataclass(frozen=True)
@@ -90,6 +91,8 @@ def _of_ones_own(mechanism: Mechanism) -> tuple[str, ...]:
         found.append(OWN_CHANNEL)
     if type(mechanism).probability is not Mechanism.probability:
         found.append(OWN_PROBABILITY)
+    if type(mechanism).box is not Mechanism.box:
+        found.append(OWN_BOX)
     if mechanism.needs_public_average and type(mechanism) is not TrackingClamp:
         found.append(OWN_BOXES)
     return tuple(found)
@@ -97,7 +100,7 @@ def _of_ones_own(mechanism: Mechanism) -> tuple[str, ...]:
 
 def _bound(mechanism: Mechanism) -> tuple[float, str, str]:
     """(epsilon, per report or for a lifetime, why). What is derived from a mechanism of ours may have another box."""
-    if isinstance(mechanism, OneRelease):
+    if isinstance(mechanism, OneRelease) and mechanism.releases_once:
         return mechanism.epsilon, "lifetime", "one release at joining; reports hold nothing else"
     if mechanism.releases_once:
         return math.inf, "lifetime", "what it releases at joining has no bound: make it a OneRelease with an epsilon"
@@ -114,8 +117,7 @@ def _bound(mechanism: Mechanism) -> tuple[float, str, str]:
         assert isinstance(mechanism, TrackingClamp)
         return mechanism.epsilon, "report", "the widest box around the public average"
     if mechanism.needs_public_average:
-        centers = np.concatenate([[1e-9, 1.0 - 1e-9], np.linspace(0.0, 1.0, 2001)])
-        low, high = mechanism.box(Public(average=centers))
+        low, high = mechanism.box(Public(average=_AVERAGES))
         return box_epsilon(low, high), "report", "its boxes around the public average"
     try:
         low, high = mechanism.box(Public())
@@ -123,7 +125,22 @@ def _bound(mechanism: Mechanism) -> tuple[float, str, str]:
         name = f"{type(mechanism).__name__}.needs_public_average"
         allowed = "True where the box follows the average"
         raise invalid(name, allowed, mechanism.needs_public_average, "set it to True") from error
+    _check_fixed(mechanism, low, high)
     return box_epsilon(low, high), "report", f"the box [{float(np.min(low)):.4g}, {float(np.max(high)):.4g}]"
+
+
+_AVERAGES = np.concatenate([[1e-9, 1.0 - 1e-9], np.linspace(0.0, 1.0, 2001)])
+
+
+def _check_fixed(mechanism: Mechanism, low: Any, high: Any) -> None:
+    """Refuse a box that follows the average or the signal, though it copes without them."""
+    for average in (0.0, 0.1, 0.5, 0.9, 1.0):
+        for signal in (0.0, 1.0, 1e300):
+            moved = mechanism.box(Public(np.float64(average), signal))
+            if not all(np.array_equal(one, other) for one, other in zip(moved, (low, high), strict=True)):
+                name = f"{type(mechanism).__name__}.box"
+                allowed = "the same for every signal and average, or needs_public_average = True"
+                raise invalid(name, allowed, f"another one at average {average}, signal {signal}", "make it fixed")
 
 
 def worst_of(promises: Sequence[Certificate], parts: str) -> Certificate:

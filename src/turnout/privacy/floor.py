@@ -69,7 +69,8 @@ class Floor:
         (channel,) = self.channels
         # An average of 0 cannot be a surrogate's.
         levels = np.maximum(channel.levels.round(6), _LEVELS[1] / 4.0)
-        return Memoized(self.epsilon, channel.price, tuple(levels.tolist()), tuple(channel.least.tolist()))
+        found = tuple(levels.tolist()), tuple(channel.least.tolist())
+        return Memoized(self.epsilon, channel.price, *found, designed=True)
 
     def __repr__(self) -> str:
         return (

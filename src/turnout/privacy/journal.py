@@ -257,8 +257,8 @@ class Journal:
             except BlockingIOError:
                 if time.monotonic() >= end:
                     raise InUse(
-                        f"{self.path}: this {self.what} is in use elsewhere (one process at a time may have it open): "
-                        "stop the other one, or let both share one process"
+                        f"{self.path}: this {self.what} is in use elsewhere: another process holds it. Stop that one, "
+                        "and try again"
                     ) from None
                 time.sleep(0.002)
 

@@ -39,7 +39,7 @@ from typing import Any, NoReturn
 
 from turnout.errors import FileProblem, TurnoutError, invalid
 from turnout.privacy.accounting import Account
-from turnout.privacy.journal import PATIENCE, Disk, Head, Journal
+from turnout.privacy.journal import PATIENCE, Disk, Head, Journal, entries_of
 from turnout.privacy.limit import Limit as Limit
 from turnout.privacy.limit import as_epsilon, read_limit
 from turnout.privacy.spending import UNKNOWN, Kind, Spending, plain
@@ -114,11 +114,11 @@ class Ledger:
         self.accepts_uncertified = accepts_uncertified
         self._journal, self._witness, self._spends_missing = journal, witness, spends_missing
         self._reservations: dict[str, dict[int, Reservation]] = {}
-        self._missing: Counter[str] = Counter()  # counted as spent without a reservation; "" if the run is not known
+        self._missing: Counter[str] = Counter()  # counted as spent without a reservation, by run
         self._passed: dict[str, int] = {}  # the last round of each run that may have been tossed for, and is forgotten
-        self._newest: dict[str, int] = {}  # the last round of each run that was reserved, or that has passed
+        self._runs: dict[str, tuple[int, int]] = {}  # of each run: the last round that has passed, how many counted
         self._spending, self._place = Spending(), ""
-        self._last_release: dict[str, Any] | None = None  # None also if what was released is lost
+        self._released: list[dict[str, Any]] = []  # as far as it is known what was released
         self._consents = False  # whether another release was agreed to since the last
         self._mutex = threading.RLock()
 
@@ -199,6 +199,11 @@ class Ledger:
         self._journal.close()
 
     @property
+    def places(self) -> tuple[Path, Path]:
+        """Where the ledger and its witness are."""
+        return self._journal.path, self._witness.path
+
+    @property
     def spent(self) -> int:
         """Reports reserved so far, by whoever shares this ledger, as far as seen."""
         return self._spending.spent
@@ -216,7 +221,7 @@ class Ledger:
     @property
     def last_release(self) -> dict[str, Any] | None:
         """What was released last, as it was handed in; None if nothing was, or if it is lost."""
-        return None if self._last_release is None else dict(self._last_release)
+        return dict(self._released[-1]) if self._released else None
 
     def account(self, delta: float, more: Mapping[Kind, int] | None = None, releasing: Iterable[float] = ()) -> Account:
         """The total epsilon at delta of all lines of this ledger, and of reports and releases still to come."""
@@ -231,8 +236,8 @@ class Ledger:
         return self._passed.get(run, -1)
 
     def missing(self, run: str) -> int:
-        """Reports that are counted without a reservation, and are or may be of this run."""
-        return self._missing[run] + self._missing[""]
+        """Reports of this run that are counted without a reservation."""
+        return self._missing[run]
 
     def account_for(self, run: str, tossed: Mapping[int, float], older: Mapping[float, int] | None = None) -> None:
         """Compare with what a client has on file: all that it has tossed for must be counted here.
@@ -254,8 +259,8 @@ class Ledger:
             if not lost:
                 return
             self._refuse_lost(f"reports that the client has made in {run!r} ({len(lost)})")
-            passed = {run: max(tossed, default=-1)}
-            self._spend_missing(Spending(Counter(Kind(epsilon) for epsilon in lost)), run, passed)
+            spent = Spending(Counter(Kind(epsilon) for epsilon in lost))
+            self._spend_missing(spent, {run: len(lost)}, {run: max(tossed, default=-1)})
 
     def account_for_release(self, release: Mapping[str, Any]) -> None:
         """Compare with what a client acts on: its release must be counted here.
@@ -264,10 +269,12 @@ class Ledger:
             LedgerRolledBack: it is not; with `spend_missing` it is from now on, as it was.
         """
         with self.turn():
-            if self._last_release is not None or self.releases:
+            if dict(release) in self._released:
                 return
-            self._refuse_lost("the release that the client acts on")
-            self._add_release(release)
+            counted = self.releases > len(self._released)  # one that is counted, and of which nothing else was known
+            if not counted:
+                self._refuse_lost("the release that the client acts on")
+            self._add_release(release, counted)
 
     def reserve(
         self, run: str, round: int, epsilon_per_report: float, *, box: tuple[float, float] | None = None
@@ -304,12 +311,12 @@ class Ledger:
             self._append("reserved", {"run": run, "round": round} | kind.body())
             return self._reservations[run][round]
 
-    def may_release(self, mechanism: Mapping[str, Any]) -> bool:
+    def release_is_due(self, mechanism: Mapping[str, Any]) -> bool:
         """Whether a release is due: none was made yet; or the client allows more than were made, and agreed to it since
         the last, or the mechanism is another one. If not, act on the last."""
         if not self.releases:
             return True
-        last = None if self._last_release is None else self._last_release["mechanism"]
+        last = self._released[-1]["mechanism"] if self._released else None
         return self.releases < self.limit.releases and (self._consents or last != dict(mechanism))
 
     def check_release(self, epsilon: float) -> None:
@@ -353,12 +360,13 @@ class Ledger:
         Raises:
             ValueError: it allows more than the present one, without consent.
         """
-        raised = limit.exceeds(self.limit)
+        raised = limit.beyond(self.limit)
         if raised and not consent:
-            remedy = "pass consent=True (turnout join --raise-limit) only if the person whose cost it is agrees"
-            raise invalid("limit", f"at most {self.limit} (the client's own)", limit, remedy)
+            name, before, now = raised
+            remedy = "add --raise-limit (consent=True, turnout-consent=true) only if the person whose cost it is agrees"
+            raise invalid(f"limit {name}", f"at most {before:g}, as this client allowed before", now, remedy)
         with self.turn():
-            self._append("limit", {"limit": limit.body(), "consent": raised})
+            self._append("limit", {"limit": limit.body(), "consent": bool(raised)})
 
     @contextmanager
     def turn(self) -> Iterator[None]:
@@ -401,9 +409,9 @@ class Ledger:
         self._take(line)
         self._move_witness()
 
-    def _add_release(self, release: Mapping[str, Any]) -> None:
-        body = {name: release[name] for name in ("mechanism", "released")}
-        self._append("released", {"epsilon": plain(float(release["epsilon"]))} | body)
+    def _add_release(self, release: Mapping[str, Any], counted: bool = False) -> None:
+        body = {"epsilon": plain(float(release["epsilon"]))} | {name: release[name] for name in _RELEASED[1:]}
+        self._append("released", body | ({"counted": True} if counted else {}))
 
     def _take(self, entry: Mapping[str, Any]) -> None:
         """What a line says."""
@@ -411,16 +419,18 @@ class Ledger:
         if entry["entry"] == "reserved":
             found = Reservation(entry["run"], entry["round"], float(entry["epsilon_per_report"]))
             self._reservations.setdefault(found.run, {})[found.round] = found
-            self._newest[found.run] = max(found.round, self._newest.get(found.run, -1))
+            self._count(found.run, found.round, 1)
         elif entry["entry"] == "released":
-            self._last_release, self._consents = {name: entry[name] for name in _RELEASED}, False
+            self._released.append({name: entry[name] for name in _RELEASED})
+            self._consents = False
         elif entry["entry"] == "missing":
-            self._missing[entry.get("run", "")] += entry["reports"]
+            for run, number in entry.get("runs", {}).items():
+                self._missing[run] += number
+                self._count(run, -1, number)
             for run, last in entry.get("passed", {}).items():
                 self._passed[run] = max(last, self._passed.get(run, -1))
-                self._newest[run] = max(last, self._newest.get(run, -1))
-            if entry.get("spent", {}).get("releases"):
-                self._last_release, self._consents = None, False
+                self._count(run, last, 0)
+            self._consents &= not entry.get("spent", {}).get("releases")
         self._place = _place(entry) or self._place
         if "key" in entry:
             self.key = bytes.fromhex(entry["key"])
@@ -430,12 +440,17 @@ class Ledger:
             self._consents |= entry["entry"] == "limit" and limit.releases > self.limit.releases
             self.limit = limit
 
+    def _count(self, run: str, round: int, number: int) -> None:
+        last, before = self._runs.get(run, (-1, 0))
+        self._runs[run] = (max(last, round), before + number)
+
     def _load(self, datum: str, limit: Limit | None) -> None:
         """Read the ledger, compare it with its witness, and begin it if there is none."""
         journal, note = self._journal, self._witness.read()
-        if note is None and (journal.entries or journal.torn):
+        unwitnessed = note is None and bool(journal.entries or journal.torn)
+        if unwitnessed and not self._spends_missing:
             self._refuse_missing_witness()
-        note = note or Note()
+        note = note or Note(journal.head if unwitnessed else Head())
         self._witness.seen = note.head
         missing = note.head.number - journal.head.number
         if missing > 0 and not self._spends_missing:
@@ -453,8 +468,12 @@ class Ledger:
             lost = Spending(Counter({UNKNOWN: missing}))
             if note.spending is not None:
                 lost = note.spending.beyond(self._spending)
-            passed = {run: last for run, last in note.rounds.items() if last > self._newest.get(run, -1)}
-            self._spend_missing(lost, "", passed, number=note.head.number + 1)
+            counts = {run: number - self._runs.get(run, (-1, 0))[1] for run, (_, number) in note.runs.items()}
+            passed = {run: last for run, (last, _) in note.runs.items() if last > self._runs.get(run, (-1, 0))[0]}
+            counts = {run: number for run, number in counts.items() if number > 0}
+            self._spend_missing(lost, counts, passed, number=note.head.number + 1)
+        if unwitnessed:
+            self._append("unwitnessed", {"place": os.path.abspath(self._witness.path)})
         if not self.key:  # a ledger of an older turnout, or one that begins with what is missing
             self._append("key", {"key": secrets.token_hex(32)})
         self._move_witness()
@@ -496,22 +515,67 @@ class Ledger:
                 f"restored. {_REMEDY}"
             )
 
-    def _spend_missing(self, lost: Spending, run: str, passed: Mapping[str, int], number: int | None = None) -> None:
-        body = {"reports": lost.spent, "spent": lost.body(), "run": run, "passed": dict(passed)}
+    def _spend_missing(
+        self, lost: Spending, runs: Mapping[str, int], passed: Mapping[str, int], number: int | None = None
+    ) -> None:
+        body = {"reports": lost.spent, "spent": lost.body(), "runs": dict(runs), "passed": dict(passed)}
         body |= {"witness": list(self._witness.seen), "place": os.path.abspath(self._witness.path)}
         self._append("missing", body | {"datum": self.datum, "limit": self.limit.body()}, number)
 
     def _refuse_missing_witness(self) -> NoReturn:
         raise LedgerRolledBack(
             f"{self._journal.path}: no witness at {self._witness.path} (the ledger's was at "
-            f"{_last_place(self._journal) or 'an unknown place'}): without it a "
-            "restored older copy cannot be told. Name its place (witness=…, turnout join --witness), or bring it back"
+            f"{_last_place(self._journal) or 'an unknown place'}): without it a restored older copy cannot be told. "
+            "Name its place (witness=…, turnout join --witness), or bring it back. If it is lost, spend_missing=True "
+            "(turnout join --count-missing-as-spent) goes on with a new one, and every total says so from then on"
         )
 
     def _move_witness(self) -> None:
         """To the head, with all that is spent up to it."""
         if self._journal.head != self._witness.seen:
-            self._witness.write(Note(self._journal.head, self._spending, self._newest))
+            self._witness.write(Note(self._journal.head, self._spending, self._runs))
+
+
+def read_ledger(path: Path) -> tuple[Spending, Limit | None]:
+    """What a ledger's lines add up to, and what it allows (None: there is no ledger). No lock is taken."""
+    spending, limit = Spending(), None
+    for entry in entries_of(path):
+        spending.take(entry)
+        if isinstance(entry.get("limit"), dict):
+            limit = read_limit(entry["limit"], limit)
+    return spending, limit
+
+
+def limit_with(path: Path, given: Mapping[str, Any], usual: Limit) -> Limit:
+    """What a client's owner allows: what is given now, and else as the ledger has it, or else as usual.
+
+    Example:
+        >>> limit_with(Path("no such ledger"), {"reports": 20, "epsilon_per_report": None}, Limit(1000, 1.0))
+        Limit(reports=20, epsilon_per_report=1.0, releases=1, epsilon_per_release=1.0)
+    """
+    changes = {name: value for name, value in given.items() if value is not None}
+    _, before = read_ledger(path)
+    if before is None and "epsilon_per_report" in changes:
+        changes = {"epsilon_per_release": None} | changes  # then as per report, unless given
+    return replace(before or usual, **changes)
+
+
+def check_place(path: Path, witness: str | Path | None, spend_missing: bool) -> None:
+    """Refuse a place where no ledger can begin, before anything is asked of anybody.
+
+    Raises:
+        LedgerRolledBack: there was one, as its witness knows.
+        FileProblem: there is no folder, or no place for the witness.
+    """
+    if not path.parent.is_dir():
+        raise FileProblem(f"{path}: no folder {path.parent} for the ledger: create it first")
+    place = Path(witness) if witness is not None else usual_place(path)
+    note = Witness(place, path, Disk()).read()
+    if note is not None and note.head.number >= 0 and not spend_missing:
+        raise LedgerRolledBack(
+            f"{path}: this ledger is empty or was deleted, its witness {place} has seen entry {note.head.number}: "
+            f"{_REMEDY}. For another device, with another cost, take another folder"
+        )
 
 
 _RELEASED = ("epsilon", "mechanism", "released")

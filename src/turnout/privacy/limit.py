@@ -54,14 +54,12 @@ class Limit:
         assert self.epsilon_per_release is not None  # set above
         return self.epsilon_per_release
 
-    def exceeds(self, other: Limit) -> bool:
-        """Whether it allows anything that the other one does not."""
-        return (
-            self.reports > other.reports
-            or self.epsilon_per_report > other.epsilon_per_report
-            or self.releases > other.releases
-            or self.for_release > other.for_release
-        )
+    def beyond(self, other: Limit) -> tuple[str, float, float] | None:
+        """(name, the other's, its own) of the first part that allows more than the other does; None if none does."""
+        for name, own in vars(self).items():
+            if own > getattr(other, name):
+                return name.replace("_", " "), getattr(other, name), own
+        return None
 
     def body(self) -> dict[str, Any]:
         """As a ledger's line holds it; `read_limit` reads it back."""

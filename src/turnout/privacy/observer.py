@@ -28,10 +28,15 @@ TRUSTED_AGGREGATOR = "an aggregator that you trust hides single reports (nothing
 OTHERS_REPORT = "the honest others report in every round"
 RELEASED_ONCE = "the cost is released once, across all runs and servers"
 PUBLIC_HISTORY = "the client's whole history is public"
-PUBLIC_DESIGN = "the costs that the channel was designed from are public, and not those that it protects"
+PUBLIC_DESIGN = "the costs that this was designed from are public, and not those that it protects"
 OWN_CHANNEL = "what this mechanism releases keeps the epsilon that it states"
 OWN_PROBABILITY = "this mechanism's own probability stays inside its box"
 OWN_BOXES = "its box is no wider between the 2,003 averages that were looked at"
+OWN_BOX = "this mechanism's own box follows neither the signal nor the average"
+ONE_LEDGER = "the cost is not released outside this ledger"
+UNWITNESSED = "nothing was reported that neither this ledger nor the device's rounds know of"
+FIXED_NUMBER = "how many reports there are did not depend on what they said"
+LOST_BOOKS = "no device has reported in rounds that a restore has lost and that it has not told this coordinator of"
 NOT_ADAPTIVE = "which mechanism came next did not depend on this client's reports"
 
 
@@ -47,6 +52,7 @@ class Observer:
             among those of its own weight.
         averaging: how histories move.
         missing: what a client that does not report counts as: "absent" or "last".
+        assuming: what else an account rests on, each a clause: what a plan knows of how its settings were made.
 
     Example:
         >>> print(Observer(), "or", Observer("sum", honest=1198))
@@ -58,6 +64,7 @@ class Observer:
     weights: npt.ArrayLike | None = field(default=None, repr=False)
     averaging: Averaging = Averaging()  # noqa: RUF009 (frozen)
     missing: str = ABSENT
+    assuming: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.sees not in OBSERVERS:
@@ -70,6 +77,8 @@ class Observer:
         if self.sees == SUM and (self.honest is None or self.honest < 0 or self.honest != int(self.honest)):
             remedy = "give a number that the observer cannot lower"
             raise invalid("honest", "a whole number of at least 0", self.honest, remedy)
+        if self.weights is not None and not np.all(np.isfinite(self.weights) & (np.asarray(self.weights) > 0)):
+            raise invalid("weights", "finite and above 0", self.weights, "give what each client brings")
         if self.weights is not None and self.honest is not None and self.honest >= np.size(self.weights):
             allowed = f"below {np.size(self.weights):,}, the number of clients"
             raise invalid("honest", allowed, self.honest, "count the others alone")
@@ -113,7 +122,9 @@ class Observer:
 
     def assumptions(self, mechanism: Mechanism) -> tuple[str, ...]:
         """What nothing here enforces, and the reader of an account must bring."""
-        found = [RELEASED_ONCE] if mechanism.releases_once else []
+        found = [*([RELEASED_ONCE] if mechanism.releases_once else []), *self.assuming]
+        if getattr(mechanism, "designed", False) and PUBLIC_DESIGN not in found:
+            found.append(PUBLIC_DESIGN)
         if mechanism.needs_public_average:
             found.append(PUBLIC_HISTORY)
         if self.sees == SUM and not mechanism.releases_once:

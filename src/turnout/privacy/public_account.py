@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from turnout.algorithm.client import Averaging
 from turnout.algorithm.mechanism import Mechanism
 from turnout.privacy.account_of import account_of
 from turnout.privacy.accounting import Account, check_delta, shown
 from turnout.privacy.certificate import certificate
-from turnout.privacy.observer import Observer
+from turnout.privacy.observer import FIXED_NUMBER, Observer
 
 
 class PublicAccount:
@@ -16,7 +15,7 @@ class PublicAccount:
     Args:
         mechanism: what the clients use.
         delta: the slack of the total (see `Account`).
-        averaging: how their histories move.
+        observer: of every report, in the run's circumstances.
 
     Attributes:
         certified: the epsilon of the certificate, against the server; infinite where there is none.
@@ -31,18 +30,19 @@ class PublicAccount:
         total epsilon 19.35 at delta 1e-06 over 1,000 reports, against an observer of every report (exact binomial)
     """
 
-    def __init__(self, mechanism: Mechanism, delta: float, averaging: Averaging | None = None) -> None:
+    def __init__(self, mechanism: Mechanism, delta: float, observer: Observer = Observer()) -> None:  # noqa: B008
         check_delta(delta)
-        self._mechanism, self._observer = mechanism, Observer(averaging=averaging or Averaging())
+        self._mechanism, self._observer = mechanism, observer
         self._promise = found = certificate(mechanism, self._observer)
         self.certified, self.per, self.delta = found.epsilon, found.per, delta
         self.against, self.assumptions = found.against, found.assumptions
 
     def total(self, reports: int) -> Account:
-        """The total over so many reports at delta, an upper bound for every client."""
+        """The total over so many reports, those made so far, at delta; an upper bound for every client."""
         if reports < 1 and self.per == "report":
             return Account(0.0, self.delta, 0, self.against, "no report yet", self.assumptions)
-        return account_of(self._mechanism, max(reports, 1), self.delta, self._observer)
+        found = account_of(self._mechanism, max(reports, 1), self.delta, self._observer)
+        return found.assuming(FIXED_NUMBER) if self.per == "report" and found.delta > 0.0 else found
 
     def sentence(self, reports: int) -> str:
         """The account in one line, for the log and the operator's page."""

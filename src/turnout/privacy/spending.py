@@ -16,7 +16,7 @@ import numpy as np
 
 from turnout.privacy.accounting import EVERY_REPORT, UP, Account, check_delta, report_epsilon, total_epsilon
 from turnout.privacy.filter import renyi_epsilon, renyi_to_epsilon
-from turnout.privacy.observer import NOT_ADAPTIVE, RELEASED_ONCE
+from turnout.privacy.observer import FIXED_NUMBER, NOT_ADAPTIVE, ONE_LEDGER, UNWITNESSED
 
 EXACTLY_COUNTED = 1_000_000
 """Up to so many equal reports the total is exact (half a second); beyond, by Rényi divergences."""
@@ -72,17 +72,20 @@ class Spending:
     Attributes:
         reports: how many of each kind.
         releases: the epsilon of each release.
+        witnessed: whether the ledger's witness was there all the time.
 
     Example:
         >>> spent = Spending(Counter({Kind(1.0): 500}))
         >>> spent.total(1e-6)
-        total epsilon 320.9 at delta 1e-06 over 500 reports, against an observer of every report (exact binomial)
+        total epsilon 320.9 at delta 1e-06 over 500 reports, against an observer of every report, if how many reports
+        there are did not depend on what they said (exact binomial)
         >>> spent.total(1e-6, more={Kind(0.1): 500}).epsilon > 323.9
         True
     """
 
     reports: Counter[Kind] = field(default_factory=Counter)
     releases: list[float] = field(default_factory=list)
+    witnessed: bool = True
 
     @property
     def spent(self) -> int:
@@ -95,8 +98,10 @@ class Spending:
             self.releases.append(float(entry["epsilon_per_report"]))
         elif entry["entry"] == "reserved":
             self.reports[Kind.read(entry)] += 1
-        elif entry["entry"] == "released":
+        elif entry["entry"] == "released" and not entry.get("counted"):
             self.releases.append(float(entry["epsilon"]))
+        elif entry["entry"] == "unwitnessed":
+            self.witnessed = False
         elif entry["entry"] == "missing":
             lost = Spending.read(entry["spent"]) if "spent" in entry else Spending(Counter({UNKNOWN: entry["reports"]}))
             self.reports += lost.reports
@@ -118,25 +123,30 @@ class Spending:
         return Spending(self.reports - other.reports, self.releases[len(other.releases) :])
 
     def total(self, delta: float, more: Mapping[Kind, int] | None = None, releasing: Iterable[float] = ()) -> Account:
-        """The total epsilon at delta of all of it, and of more that is still to come.
+        """The total epsilon at delta of all of it; or of it and all that is still allowed, a number fixed ahead.
 
         Args:
             delta: the slack (see `Account`).
-            more: reports to come.
+            more: reports to come; None: of what there is now. That number may have been chosen by somebody who saw the
+                reports, and then delta would not hold: an assumption.
             releasing: releases to come.
         """
         check_delta(delta)
         reports = self.reports + Counter(dict(more or {}))
         releases, number = [*self.releases, *releasing], reports.total()
         found = total_of(reports, delta)
+        if more is None and math.isfinite(found.epsilon) and found.epsilon > 0.0 and delta > 0.0:
+            found = found.assuming(FIXED_NUMBER)
+        if not self.witnessed:
+            found = found.assuming(UNWITNESSED)
         if not releases:
             return found
-        once = "one release, pure" if len(releases) == 1 else f"{len(releases)} releases, pure"
-        how = f"{once}, and {found.how}" if number else once
+        made = "1 release" if len(releases) == 1 else f"{len(releases)} releases"
         total = math.fsum([*releases, found.epsilon]) * (UP if len(releases) + bool(number) > 1 else 1.0)
-        assumed = (RELEASED_ONCE,) if len(releases) == 1 else ()
-        made = Account(total, delta if number else 0.0, number + len(releases), EVERY_REPORT, how)
-        return made.assuming(*found.assumptions, *assumed)
+        over = f"all reports from {made}{f' and {number:,} others' if number else ''}"
+        how = f"pure, and {found.how}" if number else "pure"
+        whole = Account(total, delta if number else 0.0, number, EVERY_REPORT, how, found.assumptions, over)
+        return whole.assuming(ONE_LEDGER)
 
 
 def total_of(reports: Mapping[Kind, int], delta: float) -> Account:

@@ -16,6 +16,15 @@ PLACE = "TURNOUT_WITNESSES"
 """The environment variable that names the usual folder for witnesses."""
 
 
+class NoPlace(FileProblem):
+    """There is no place for a witness, and none was named.
+
+    Example:
+        >>> issubclass(NoPlace, FileProblem)
+        True
+    """
+
+
 def usual_place(ledger: Path) -> Path:
     """Where the witness of a ledger is, unless told: outside the ledger's folder, which may be restored as a whole.
 
@@ -23,7 +32,7 @@ def usual_place(ledger: Path) -> Path:
     ~/.local/state), under a name made of the ledger's path.
 
     Raises:
-        FileProblem: the user has no folder.
+        NoPlace: the user has no home.
     """
     named = os.environ.get(PLACE)
     try:
@@ -31,7 +40,10 @@ def usual_place(ledger: Path) -> Path:
     except RuntimeError:
         state = None
     if not named and state is None:
-        raise FileProblem(f"{ledger}: no home for its witness: name a file (witness=…, turnout join --witness)")
+        raise NoPlace(
+            f"{ledger}: this user has no home, so that there is no place for the ledger's witness: name a file that "
+            "outlives this process (witness=…, turnout join --witness FILE)"
+        )
     folder = Path(named) if named else Path(str(state)) / "turnout" / "witnesses"
     path = Path(os.path.abspath(ledger))
     return folder / f"{path.parent.name}-{hashlib.sha256(str(path).encode()).hexdigest()[:16]}.json"
@@ -44,12 +56,12 @@ class Note:
     Attributes:
         head: the newest entry.
         spending: all that was spent up to it; None in a note of an older turnout.
-        rounds: the last round that was reserved in each run.
+        runs: of each run, the last round that was reserved, and how many were.
     """
 
     head: Head = Head()  # noqa: RUF009 (frozen)
     spending: Spending | None = None
-    rounds: dict[str, int] = field(default_factory=dict)
+    runs: dict[str, tuple[int, int]] = field(default_factory=dict)
 
 
 class Witness:
@@ -78,8 +90,8 @@ class Witness:
         try:
             found = json.loads(self.path.read_bytes())
             spending = Spending.read(found["spent"]) if "spent" in found else None
-            rounds = {str(run): int(last) for run, last in found.get("rounds", {}).items()}
-            return Note(Head(int(found["number"]), str(found["hash"])), spending, rounds)
+            runs = {str(run): (int(last), int(number)) for run, (last, number) in found.get("runs", {}).items()}
+            return Note(Head(int(found["number"]), str(found["hash"])), spending, runs)
         except FileNotFoundError:
             return None
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
@@ -93,7 +105,7 @@ class Witness:
         Raises:
             FileProblem: it cannot be written.
         """
-        body = {**note.head._asdict(), "spent": (note.spending or Spending()).body(), "rounds": note.rounds}
+        body = {**note.head._asdict(), "spent": (note.spending or Spending()).body(), "runs": note.runs}
         try:
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._disk.put(self.path, json.dumps(body).encode() + b"\n")

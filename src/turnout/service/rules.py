@@ -12,7 +12,7 @@ import numpy as np
 from turnout.algorithm.client import Averaging, Prior
 from turnout.algorithm.controllers import controller_from_settings
 from turnout.algorithm.mechanism import Mechanism
-from turnout.algorithm.mechanisms import mechanism_from_settings
+from turnout.algorithm.mechanisms import check_known, mechanism_from_settings
 from turnout.algorithm.self_tuning import SelfTuningController
 from turnout.algorithm.server import Controller, IntegralController
 from turnout.errors import invalid
@@ -111,6 +111,7 @@ class Rules:
         observer: against whom devices count on something: "every-report" (the coordinator), or also "sum" (other
             devices, and whoever collects signals). What would make a promise against the sum false is then refused.
             The coordinator sees every report, whatever is said here: the account that is shown is against it.
+        assuming: what else a promise rests on, each a clause: a plan writes how its settings were made.
 
     Example:
         >>> from turnout.algorithm.mechanisms.clamp import Clamp
@@ -128,11 +129,13 @@ class Rules:
     wait_for: int = 1
     delta: float = 1e-6
     observer: str = EVERY_REPORT
+    assuming: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.mechanism.needs_population:
             remedy = "give memoized with its price and levels: `turnout plan` finds them"
             raise invalid("mechanism", "one that a device can use by itself", self.mechanism.kind, remedy)
+        check_known(self.mechanism)
         for observer in self.observers:
             observer.check(self.mechanism)
         for name, value in self.mechanism.settings().items():
@@ -149,7 +152,7 @@ class Rules:
     @property
     def observers(self) -> list[Observer]:
         """Who sees what: the coordinator every report; where it is counted on, other devices no more than the sum."""
-        coordinator = Observer(averaging=self.averaging, missing=self.safety.missing)
+        coordinator = Observer(averaging=self.averaging, missing=self.safety.missing, assuming=self.assuming)
         if self.observer == EVERY_REPORT:
             return [coordinator]
         return [coordinator, replace(coordinator, sees=self.observer, honest=0)]  # how many are honest, nobody knows
@@ -174,6 +177,7 @@ class Rules:
             "wait_for": self.wait_for,
             "delta": self.delta,
             **({} if self.observer == EVERY_REPORT else {"observer": self.observer}),
+            **({"assuming": list(self.assuming)} if self.assuming else {}),
         }
 
 
@@ -222,11 +226,11 @@ def rules_from_settings(table: Table) -> Rules:
     prior = (start.number("average", 0.5), start.number("rounds", 10))
     history = (averaging.number("remember", None), averaging.text("by", "bit"))
     wait_for, delta = table.whole("wait_for", 1), table.number("delta", 1e-6)
-    observer = table.text("observer", EVERY_REPORT)
+    observer, assuming = table.text("observer", EVERY_REPORT), table.texts("assuming")
     for part in (table, safety, timing, start, averaging):  # before anything is missed that is only misspelt
         part.finish()
     fixed = (Safety(*limits), Prior(*prior), Averaging(*history), Timing(*seconds))
-    return Rules(mechanism, controller, *fixed, wait_for, delta, observer)
+    return Rules(mechanism, controller, *fixed, wait_for, delta, observer, assuming)
 
 
 def _seconds(timing: Table, name: str) -> float:

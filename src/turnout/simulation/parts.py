@@ -58,7 +58,8 @@ def observer_of(provenance: Provenance) -> Observer:
         >>> print(observer_of({"observer": {"sees": "sum", "honest": 8}}))
         an observer of the sum alone, with 8 honest others
     """
-    return Observer(**provenance.get("observer", {}))
+    found = provenance.get("observer", {})
+    return Observer(**found | {"assuming": tuple(found.get("assuming", ()))})
 
 
 def check_parts(parts: Sequence[Provenance], observer: Observer) -> None:

@@ -42,7 +42,7 @@ class Run:
     @property
     def seen_by(self) -> Observer:
         """Who sees what, in this run's circumstances."""
-        return seen_by(self.observer, self.problem, self.averaging)
+        return seen_by(self.observer, self.problem, self.averaging, self.schedule, self.rounds)
 
     def go(self, *, threads: int | None = None, progress: Progress | None = None) -> Trajectory:
         """Simulate."""
@@ -58,6 +58,7 @@ def run_from_settings(table: Table) -> Run:
     engine = "auto"
     observer = "every-report"   # or "sum": what would make a promise against it false is refused
     honest = 1198               # for "sum": how many others certainly follow the protocol; all but one by default
+    assuming = []               # what else the promise rests on, each a clause; `turnout plan` writes it
     [population]                # see `population_from_table`
     kind = "paper"
     [mechanism]
@@ -77,19 +78,20 @@ def run_from_settings(table: Table) -> Run:
     every = 100
     """
     population = population_from_table(table.table("population", {"kind": "paper"}))
-    problem = population.problem(table.number("capacity"))
+    problem, rounds = population.problem(table.number("capacity")), table.whole("rounds")
+    schedule = schedule_from_settings(table.table("schedule", {}))
     run = Run(
         problem=problem,
         mechanism=mechanism_from_settings(table.table("mechanism")),
         controller=controller_from_settings(table.table("controller")),
-        rounds=table.whole("rounds"),
+        rounds=rounds,
         seed=table.whole("seed", 0),
         engine=table.text("engine", "auto"),
         start=_start(table),
-        schedule=schedule_from_settings(table.table("schedule", {})),
+        schedule=schedule,
         averaging=_averaging(table.table("averaging", {})),
         keep=keep_from_settings(table.table("keep", {})),
-        observer=_observer(table, len(problem)),
+        observer=_observer(table, schedule, rounds, len(problem)),
     )
     table.finish()
     run.seen_by.check(run.mechanism)
@@ -128,10 +130,12 @@ def _start(table: Table) -> Prior | None:
     return prior
 
 
-def _observer(table: Table, clients: int) -> Observer:
-    """Who looks on; where others hide a client, all but one certainly do unless a number is given."""
+def _observer(table: Table, schedule: Schedule, rounds: int, clients: int) -> Observer:
+    """Who looks on; where others hide a client, all but one that are always there do, unless a number is given."""
     sees, honest = table.text("observer", EVERY_REPORT), table.whole("honest", None)
-    return Observer(sees, max(0, clients - 2) if sees == SUM and honest is None else honest)
+    if sees == SUM and honest is None:
+        honest = max(0, schedule.fewest(rounds, clients) - 2)
+    return Observer(sees, honest, assuming=table.texts("assuming"))
 
 
 def _averaging(table: Table) -> Averaging:

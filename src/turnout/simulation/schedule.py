@@ -115,6 +115,18 @@ class Schedule:
         away = {when for first, stop, _ in self.away for when in (first, stop)}
         return sorted(set(self.join) | set(self.leave) | set(self.capacity) | away)
 
+    def fewest(self, rounds: int, clients: int) -> int:
+        """How many are there, and not away, in the round in which the fewest are; a cautious count, from the changes.
+
+        Example:
+            >>> Schedule(leave={5: slice(0, 3)}).fewest(rounds=10, clients=8)
+            5
+        """
+        if not (self.has_movement or self.away):
+            return clients
+        whens = [0, *(when for when in self.change_rounds() if when < rounds)]
+        return min(int(np.sum(self.status_at(when, clients) == PRESENT)) for when in whens)
+
     def capacity_at(self, round: int, otherwise: float) -> float:
         """The capacity in a round; `otherwise` before the first change."""
         changes = [when for when in self.capacity if when <= round]

@@ -77,6 +77,8 @@ class Stage:
         }
         if self.observer.sees != EVERY_REPORT:
             found["observer"] = {"sees": self.observer.sees, "honest": self.observer.honest}
+        if self.observer.assuming:
+            found["observer"] = found.get("observer", {}) | {"assuming": list(self.observer.assuming)}
         return found | ({"earlier": self.earlier} if self.earlier else {})
 
 
@@ -104,7 +106,7 @@ def set_stage(
     if seed is None:
         seed = before.provenance["seed"] if before else 0
     _check(problem, mechanism, rounds, schedule, keep, 0 if before is None else before.rounds)
-    observer = seen_by(observer or Observer(), problem, averaging)
+    observer = seen_by(observer or Observer(), problem, averaging, schedule, rounds)
     observer.check(mechanism)
     recorder = Recorder(keep)
     coins = SeededCoins(seed)
@@ -120,10 +122,22 @@ def set_stage(
     return Stage(problem, schedule, crowd, book, recorder, observer, earlier)
 
 
-def seen_by(observer: Observer, problem: Problem, averaging: Averaging) -> Observer:
-    """The observer in the circumstances of a run."""
-    weights = None if observer.sees == EVERY_REPORT else problem.weights
-    return replace(observer, averaging=averaging, weights=weights)
+def seen_by(observer: Observer, problem: Problem, averaging: Averaging, schedule: Schedule, rounds: int) -> Observer:
+    """The observer in the circumstances of a run.
+
+    Raises:
+        ValueError: more honest others than are there in every round.
+    """
+    if observer.sees == EVERY_REPORT:
+        return replace(observer, averaging=averaging)
+    others = max(0, schedule.fewest(rounds, len(problem)) - 2)  # beside the client, and one who may look on
+    if observer.honest is not None and observer.honest > others:
+        remedy = "give how many certainly report in every round; who leaves or is away hides nobody"
+        raise invalid("honest", f"at most {others:,}, as many as are always there", observer.honest, remedy)
+    if problem.weights is not None and others < len(problem) - 2:
+        remedy = "leave the schedule out, or account for every report"
+        raise invalid("schedule with weights and an observer of the sum", "without leaving", "both", remedy)
+    return replace(observer, averaging=averaging, weights=problem.weights)
 
 
 def _check_kinds(problem: Any, mechanism: Any, controller: Any, schedule: Any, averaging: Any, keep: Any) -> None:

@@ -31,6 +31,7 @@ __all__ = [
     "PaperCoin",
     "RandomizedResponse",
     "TrackingClamp",
+    "check_known",
     "in_words",
     "mechanism_from_settings",
     "releases_once",
@@ -79,10 +80,30 @@ def _setting(name: str, value: Any, once: bool) -> str:
     """One setting for people; of a list, how long it is."""
     if np.ndim(value):
         return f"{len(value)} {name}" if name.endswith("s") else f"{name} of {len(value)} clients"
-    said = value if isinstance(value, str) else f"{value:.4g}"
+    said = value if isinstance(value, str) else _digits(float(value))
     if name == "epsilon":
         return f"total epsilon {said}" if once else f"epsilon {said} per report"
     return f"{name} {said}"
+
+
+def _digits(value: float) -> str:
+    """Four, or all of them where four would be less than it is: an epsilon is never told smaller."""
+    short = f"{value:.4g}"
+    return short if float(short) >= value else f"{value!r}"
+
+
+def check_known(mechanism: Mechanism) -> None:
+    """Refuse a mechanism that others cannot make again from its settings: they know it by name.
+
+    Raises:
+        ValueError: it is none of this package's.
+
+    Example:
+        >>> check_known(Clamp(1.0))
+    """
+    if type(mechanism) is not MECHANISMS.get(mechanism.kind):
+        allowed, remedy = f"one that every client knows by name: {', '.join(MECHANISMS)}", "use one of these"
+        raise invalid("mechanism", allowed, f"{type(mechanism).__name__} ({mechanism.kind})", remedy)
 
 
 def mechanism_from_settings(table: Table) -> Mechanism:

@@ -94,6 +94,8 @@ class Memoized(OneRelease):
         levels: public averages to choose from, in (0, 1]; the usual ones for epsilon, unless given.
         least: the least probability of each level; the same for all, unless given: then the best level comes with
             e^epsilon / (e^epsilon + levels - 1). The best ones for a population come from `turnout.privacy.floor`.
+        designed: whether price, levels or chances were made from the very costs that it protects: then these tell
+            something, too, and the promise says so.
 
     Example:
         >>> costs = PolynomialCosts([[5.0], [50.0]], powers=(2,))
@@ -105,6 +107,7 @@ class Memoized(OneRelease):
     price: float
     levels: tuple[float, ...] = ()
     least: tuple[float, ...] = ()
+    designed: bool = False
     kind = "memoized"
 
     def __post_init__(self) -> None:
@@ -130,6 +133,11 @@ class Memoized(OneRelease):
 
     def __repr__(self) -> str:
         return f"Memoized(epsilon={self.epsilon}, price={self.price:.6g}, {len(self.levels)} levels)"
+
+    def settings(self) -> dict[str, Any]:
+        """As for every mechanism; how it was designed only where there is something to say."""
+        found = super().settings()
+        return found if self.designed else {name: value for name, value in found.items() if name != "designed"}
 
     def words(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """(least, most): of the 2^53 words of the coin, how many release each level, for any cost. Exact integers.

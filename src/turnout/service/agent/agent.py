@@ -16,7 +16,7 @@ import os
 import random
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any
@@ -24,10 +24,11 @@ from typing import Any
 from turnout.algorithm.coins import Coins
 from turnout.algorithm.mechanism import Mechanism
 from turnout.client.cost_files import Cost, cost_from
-from turnout.errors import FileProblem
+from turnout.client.durable import DATUM, account_for_all
+from turnout.errors import FileProblem, invalid
 from turnout.privacy.accounting import Account
 from turnout.privacy.journal import Disk
-from turnout.privacy.ledger import Limit
+from turnout.privacy.ledger import Ledger, Limit, check_place
 from turnout.problem.costs import Costs
 from turnout.service.agent.agreement import Agreement, Declined
 from turnout.service.agent.connection import REQUEST_SECONDS, HttpWire, Wire
@@ -36,7 +37,8 @@ from turnout.service.agent.decider import Decider, NoCost
 from turnout.service.agent.device_rounds import LEFT, DeviceRounds, RoundDone
 from turnout.service.agent.dialogue import Backoff, Dialogue, Halted, RefusedByCoordinator
 from turnout.service.agent.lease import MARKER, CalledWork, Lease, Participation, Work, boot_clock
-from turnout.service.agent.membership import PENDING, check_code, enrolled, make_folder, take_folder
+from turnout.service.agent.membership import PENDING, Membership, check_code, enrolled, make_folder, take_folder
+from turnout.service.agent.status import LEDGER
 from turnout.service.protocol import Welcome
 
 LONGEST_LEASE = 3600.0
@@ -266,18 +268,29 @@ class Agent:
         """
         return None if self._joined is None else self._joined.decider.account(delta)
 
+    def places(self) -> tuple[Path, Path] | None:
+        """Where the ledger and its witness are; None as long as the device has not joined."""
+        return None if self._joined is None else self._joined.decider.places()
+
     def at_most(self, delta: float = 1e-6) -> Account | None:
         """The same once all that the owner allows is spent in this run; None as long as it has not joined."""
         return None if self._joined is None else self._joined.decider.at_most(delta)
 
     def _join(self) -> _Joined:
+        ledger = self._ledger()
+        self._check_files(ledger)  # before a code is used up
         try:
             membership = enrolled(self._folder, self._url, self._code, self._dialogue.enrol, self._disk)
         except RefusedByCoordinator:
             (self._folder / PENDING).unlink(missing_ok=True)
             raise
         assert membership.welcome is not None
-        decider = Decider(self._folder, self._costs, membership, disk=self._disk, **self._deciding)
+        if membership.ledger != ledger:
+            membership = replace(membership, ledger=ledger)
+            membership.save(self._folder, self._disk)
+        assert membership.welcome is not None
+        options = self._deciding | {"ledger": ledger or None}
+        decider = Decider(self._folder, self._costs, membership, disk=self._disk, **options)
         try:
             agreement = self._agree(membership.welcome, decider)
         except BaseException:
@@ -294,6 +307,27 @@ class Agent:
             noted=self._noted,
         )
         return _Joined(membership.welcome, agreement, decider, rounds)
+
+    def _ledger(self) -> str:
+        """Where the ledger is, if not in the folder: as given, or as this folder has had it, which must be the same."""
+        given, known = self._deciding["ledger"], Membership.load(self._folder)
+        before: str = known.ledger if known is not None else ""
+        if given is None:
+            return before
+        asked = str(os.path.abspath(given))
+        if known is not None and asked != (before or os.path.abspath(self._folder / LEDGER)):
+            remedy = "give that one, or take another folder: one cost has one ledger"
+            raise invalid("ledger", f"{before or self._folder / LEDGER}, as this folder has it", asked, remedy)
+        return asked
+
+    def _check_files(self, ledger: str) -> None:
+        path, options = Path(ledger or self._folder / LEDGER), self._deciding
+        if not path.exists() or not path.stat().st_size:
+            check_place(path, options["witness"], options["spend_missing"])
+            return
+        limits = {name: options[name] for name in ("witness", "spend_missing")}
+        with Ledger.open(path, datum=DATUM, usual=USUAL_LIMIT, disk=self._disk, **limits) as opened:
+            account_for_all(opened, self._folder)
 
     def _agree(self, welcome: Welcome, decider: Decider) -> Agreement:
         """A device that declines is no member: it would be waited for, and counted in the quorum."""

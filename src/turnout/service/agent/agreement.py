@@ -50,7 +50,7 @@ def agree(
     limit: Limit,
     own: Mechanism | None = None,
     accept_uncertified: bool = False,
-    may_release: Callable[[Mapping[str, Any]], bool] = lambda settings: True,
+    release_is_due: Callable[[Mapping[str, Any]], bool] = lambda settings: True,
 ) -> Agreement:
     """Accept the coordinator's mechanism, or the owner's own, if it keeps the limit.
 
@@ -61,8 +61,8 @@ def agree(
         own: use this one instead.
         accept_uncertified: the owner accepts a mechanism without a certificate, this time; one with a certificate
             keeps the limit even so.
-        may_release: whether a mechanism with these settings would release anything; see `Ledger.may_release`. One that
-            would not gives nothing away: the device acts on what was released before.
+        release_is_due: whether a mechanism with these settings would release anything (`Ledger.release_is_due`). One
+            that would not gives nothing away: the device acts on what was released before.
 
     Raises:
         Declined: no mechanism, no certificate, or too large an epsilon.
@@ -81,7 +81,7 @@ def agree(
     epsilon = promise.epsilon
     if math.isnan(epsilon) or epsilon < 0.0:
         raise Declined(f"{mechanism.kind} has no certificate that makes sense: got epsilon {epsilon}")
-    if mechanism.releases_once and not may_release(settings_of(mechanism)):
+    if mechanism.releases_once and not release_is_due(settings_of(mechanism)):
         return Agreement(mechanism, promise)
     if math.isinf(epsilon) and not accept_uncertified:
         raise Declined(

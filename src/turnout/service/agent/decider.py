@@ -9,7 +9,7 @@ from typing import Any
 from turnout.algorithm.coins import Coins
 from turnout.algorithm.mechanism import Mechanism
 from turnout.client.cost_files import Cost, cost_from, quadratic
-from turnout.client.durable import DATUM, DurableClient, Stopped, account_for_all, at_most, settings_of
+from turnout.client.durable import DATUM, DurableClient, Stopped, at_most, settings_of
 from turnout.client.store import Conflict, RoundLost, RoundPassed
 from turnout.errors import FileProblem, TurnoutError
 from turnout.privacy.accounting import Account
@@ -100,7 +100,7 @@ class Decider:
             limit=ledger.limit,
             own=own,
             accept_uncertified=accept,
-            may_release=ledger.may_release,
+            release_is_due=ledger.release_is_due,
         )
         return self._agreement
 
@@ -157,9 +157,9 @@ class Decider:
         made, ledger = self._agreement, self._open_ledger()
         return at_most(ledger, made.mechanism, made.certificate.epsilon, delta)
 
-    def allows(self) -> str:
-        """What the ledger still allows, in words."""
-        return self._open_ledger().allows
+    def places(self) -> tuple[Path, Path]:
+        """Where the ledger and its witness are."""
+        return self._open_ledger().places
 
     def status(self) -> dict[str, Any]:
         """The durable client's; empty while it is closed."""
@@ -197,14 +197,7 @@ class Decider:
         if self._ledger is None:
             limit = self._limit if self._closed is None else None  # said once; later what is on file holds
             options = self._ledger_options
-            ledger = Ledger.open(self._path, datum=DATUM, limit=limit, usual=USUAL_LIMIT, **options)
-            try:
-                if self._closed is None:  # once is enough
-                    account_for_all(ledger, self._folder)
-            except BaseException:
-                ledger.close()
-                raise
-            self._ledger = ledger
+            self._ledger = Ledger.open(self._path, datum=DATUM, limit=limit, usual=USUAL_LIMIT, **options)
         return self._ledger
 
     def _open(self) -> DurableClient:
@@ -217,7 +210,7 @@ class Decider:
         except OSError as error:
             raise FileProblem(f"{home}: cannot be made ({error.strerror}): free space, or make it writable") from error
         ledger, mechanism = self._open_ledger(), self._agreement.mechanism
-        acts_on_release = mechanism.releases_once and not ledger.may_release(settings_of(mechanism))
+        acts_on_release = mechanism.releases_once and not ledger.release_is_due(settings_of(mechanism))
         return DurableClient(
             home,
             quadratic(1.0) if acts_on_release else self._cost_now(),  # then the cost is not looked at

@@ -30,12 +30,14 @@ class Membership:
         code: the one-time code, to ask again with if the answer was lost.
         nonce: drawn once and stored before the first request: the same one again is the same device.
         welcome: the coordinator's answer; None as long as there is none.
+        ledger: where the device's ledger is, if it is not in its folder.
     """
 
     url: str
     code: str = field(repr=False)
     nonce: str = field(repr=False)
     welcome: Welcome | None = None
+    ledger: str = ""
 
     @classmethod
     def begin(cls, url: str, code: str) -> Self:
@@ -55,7 +57,8 @@ class Membership:
             texts = [found[name] for name in ("url", "code", "nonce")]
             if not all(isinstance(text, str) for text in texts):
                 raise ValueError("url, code and nonce must be texts")
-            return cls(texts[0], texts[1], texts[2], Welcome.read(found) if "run" in found else None)
+            welcome = Welcome.read(found) if "run" in found else None
+            return cls(texts[0], texts[1], texts[2], welcome, str(found.get("ledger", "")))
         except FileNotFoundError:
             return None
         except (OSError, ValueError, KeyError, TypeError, ProtocolProblem) as error:
@@ -71,6 +74,7 @@ class Membership:
         """
         path = folder / (PENDING if self.welcome is None else FILE)
         body: dict[str, Any] = {"url": self.url, "code": self.code, "nonce": self.nonce}
+        body |= {"ledger": self.ledger} if self.ledger else {}
         if self.welcome is not None:
             body |= self.welcome.body()
         try:

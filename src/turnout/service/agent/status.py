@@ -8,9 +8,7 @@ from typing import Any
 
 from turnout.errors import FileProblem
 from turnout.privacy.journal import entries_of
-from turnout.privacy.ledger import DELTA
-from turnout.privacy.limit import Limit, read_limit
-from turnout.privacy.spending import Spending
+from turnout.privacy.ledger import DELTA, read_ledger
 from turnout.service.agent.command_work import left_over
 from turnout.service.agent.lease import MARKER
 from turnout.service.agent.membership import LOCK, PENDING, Membership
@@ -31,6 +29,9 @@ def read_status(folder: str | Path, ledger: str | Path | None = None) -> dict[st
     folder = Path(folder)
     membership = Membership.load(folder) if folder.is_dir() else None
     waiting = (folder / PENDING).exists()
+    path = ledger_of(folder, ledger)
+    if membership is None and not waiting and path.exists():  # such as a Flower client's
+        return {"folder": str(folder), "enrolled": False, "running": None} | ledger_facts(path)
     if membership is None and not waiting:
         raise FileProblem(f"{folder}: no device has joined from here: turnout join URL --folder {folder}")
     found: dict[str, Any] = {"folder": str(folder), "enrolled": membership is not None, "running": _locked(folder)}
@@ -41,37 +42,34 @@ def read_status(folder: str | Path, ledger: str | Path | None = None) -> dict[st
         found |= {"mechanism": dict(welcome.mechanism)} | _rounds(folder / welcome.run / ROUNDS)
     working = _small(folder / MARKER)
     found |= {"working": None if working is None else working.get("round"), "process": left_over(folder)}
-    return found | ledger_facts(Path(ledger or folder / LEDGER))
+    return found | ledger_facts(path)
+
+
+def ledger_of(folder: Path, given: str | Path | None = None) -> Path:
+    """Where the ledger of the device in a folder is: as given, as the folder has it, or in it."""
+    known = Membership.load(folder) if folder.is_dir() else None
+    return Path(given or (known.ledger if known is not None else "") or folder / LEDGER)
 
 
 def ledger_facts(path: Path) -> dict[str, Any]:
     """What a ledger allows and what is spent, from its lines; or nothing if there is no ledger."""
-    spending, limit = Spending(), None
-    for entry in entries_of(path):
-        spending.take(entry)
-        if isinstance(entry.get("limit"), dict):
-            limit = read_limit(entry["limit"], limit)
+    spending, limit = read_ledger(path)
     if limit is None:
         return {}
     total = spending.total(DELTA)
     return {
+        "ledger": str(path),
         "reports_spent": spending.spent,
         "releases_made": len(spending.releases),
         "total_epsilon": total.epsilon,
         "delta": total.delta,
         "account": repr(total),
+        "assumptions": list(total.assumptions),
         "limit_reports": limit.reports,
         "limit_epsilon_per_report": limit.epsilon_per_report,
         "limit_releases": limit.releases,
         "limit_epsilon_per_release": limit.for_release,
     }
-
-
-def known_limit(path: Path) -> Limit | None:
-    """What a ledger allows; None if there is none."""
-    facts = ledger_facts(path)
-    names = ("reports", "epsilon_per_report", "releases", "epsilon_per_release")
-    return Limit(*(facts[f"limit_{name}"] for name in names)) if facts else None
 
 
 def _rounds(path: Path) -> dict[str, Any]:

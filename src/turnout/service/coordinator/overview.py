@@ -8,10 +8,12 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import deque
+from dataclasses import replace
 from typing import Any
 
 from turnout.errors import invalid
 from turnout.privacy.accounting import shown
+from turnout.privacy.observer import LOST_BOOKS
 from turnout.privacy.public_account import PublicAccount
 from turnout.service.coordinator.coordinator import Coordinator
 from turnout.service.coordinator.device_list import ALL, device_list
@@ -38,13 +40,17 @@ class Overview:
     def __init__(self, coordinator: Coordinator) -> None:
         self._coordinator = coordinator
         self._began, rules = coordinator.clock(), coordinator.rules
-        self._public = PublicAccount(rules.mechanism, rules.delta, rules.averaging)
+        self._public = PublicAccount(rules.mechanism, rules.delta, rules.observers[0])
         self._account = self._count_up(0)
         self._rounds: deque[dict[str, Any]] = deque(maxlen=REMEMBERED)
 
     async def load(self) -> None:
-        """Read the last rounds of the books; once, before anyone looks."""
-        coordinator = self._coordinator
+        """Read the last rounds of the books, and whether these were ever restored; once, before anyone looks."""
+        coordinator, rules = self._coordinator, self._coordinator.rules
+        if any(change.what == "restored" for change in await coordinator.in_store(coordinator.store.changes)):
+            observer = replace(rules.observers[0], assuming=(*rules.assuming, LOST_BOOKS))
+            self._public = PublicAccount(rules.mechanism, rules.delta, observer)
+            self._account = self._count_up(0)
         first = max(0, coordinator.position.round - REMEMBERED)
         history = await coordinator.in_store(
             lambda: [as_numbers(closed) for closed in coordinator.store.history(first)]
@@ -147,7 +153,7 @@ class Overview:
     def _reports_at_most(self) -> int:
         """That any device has made in this run: in every round, the open one and those that a restore has lost."""
         coordinator = self._coordinator
-        return max(coordinator.position.round, coordinator.replays.furthest(len(coordinator.roll.slots))) + 1
+        return max(coordinator.position.round, coordinator.replays.most()) + 1
 
     def _at_most(self) -> dict[str, Any]:
         """What every device has given away at most; never less than it has."""
@@ -168,7 +174,7 @@ class Overview:
             "delta": public.delta,
             "reports": reports,
             "against": public.against,
-            "assumptions": list(public.assumptions),
+            "assumptions": list(total.assumptions),
         }
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from statistics import median_high
-
 import numpy as np
 import numpy.typing as npt
 
@@ -19,8 +17,8 @@ class Replays:
         >>> replays.note(slot=2, round=40, open=7)
         >>> replays.among(3, round=40), replays.among(3, round=41)
         (array([False, False,  True]), array([False, False, False]))
-        >>> replays.furthest(members=1), replays.furthest(members=3)
-        (40, 0)
+        >>> replays.most()
+        40
     """
 
     def __init__(self) -> None:
@@ -37,6 +35,6 @@ class Replays:
         found[[slot for slot, last in self._ahead.items() if last >= round and slot < slots]] = True
         return found
 
-    def furthest(self, members: int) -> int:
-        """The round up to which devices have reported, if half of them say so; a few that lie move nothing."""
-        return median_high(self._ahead.values()) if self._ahead and 2 * len(self._ahead) >= members else 0
+    def most(self) -> int:
+        """The round up to which any device says that it has reported: for an account, which must not be too small."""
+        return max(self._ahead.values(), default=0)

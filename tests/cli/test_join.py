@@ -171,8 +171,8 @@ def test_a_lost_ledger_needs_a_word_and_is_nothing_to_start_again_for(tmp_path, 
     usual_place(tmp_path / "ledger.jsonl").unlink()
     refused = turnout(url, *options)
     assert refused.returncode == 3
-    assert f"error: {tmp_path}/ledger.jsonl: this ledger lacks reports" in refused.stderr
-    assert "turnout join --count-missing-as-spent" in refused.stderr
+    assert f"error: {tmp_path}/ledger.jsonl: there is no ledger, though this device has reported" in refused.stderr
+    assert "--count-missing-as-spent" in refused.stderr
     taken = turnout(url, *options, "--count-missing-as-spent")
     assert taken.returncode == 0, taken.stderr
     assert "ledger      total epsilon 4.000 at delta 1e-06 over 4 reports" in turnout("--status", tmp_path).stdout

@@ -226,8 +226,8 @@ class Life:
                 raise Falsehood(f"a report of {epsilon} where its owner allows {allowed}: {self.told}")
             return toss(client, round, signal, state)
 
-        def drawn(client, settings):
-            found = draw(client, settings)
+        def drawn(client, settings, costs):
+            found = draw(client, settings, costs)
             if client._mechanism.epsilon > RELEASED:
                 raise Falsehood(f"a release of {client._mechanism.epsilon} where its owner allows {RELEASED}")
             self.drawn[str(found["coefficients"])] = client._mechanism.epsilon

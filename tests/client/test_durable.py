@@ -367,6 +367,64 @@ def test_a_restored_copy_of_all_files_releases_the_same_again_whatever_the_run(t
     assert len(levels) == 1
 
 
+@pytest.mark.parametrize(
+    "change", [{"mechanism": Clamp(0.5)}, {"weight": 3}, {"averaging": Averaging(by="probability")}]
+)
+def test_a_coin_serves_one_probability(tmp_path, change):
+    """A restored copy that is asked with another mechanism or weight tosses another coin: one coin compared with two
+    probabilities tells which is the greater. With one coin the pair ("yes" of the narrow box, "no" of the wide) would
+    never come; with two it has a chance of some 0.1, and 200 trials without one of 0.9^200 = 7e-10."""
+    home, kept, seen = tmp_path / "home", tmp_path / "kept", set()
+    home.mkdir()
+    open_ledger(home).close()
+    shutil.copytree(home, kept)
+    for round in range(200):
+        bits = []
+        for options in ({}, change):
+            shutil.rmtree(home)
+            shutil.copytree(kept, home)
+            options = {"coins": None, "mechanism": Clamp(1.0), "costs": PolynomialCosts([[4.0]], (2,))} | options
+            with open_ledger(home) as ledger, make(home, ledger, options.pop("mechanism"), **options) as client:
+                bits.append(client.decide(round, 2.0))
+        seen.add(tuple(bits))
+    assert {(True, False), (False, True)} <= seen
+
+
+def test_a_long_life_after_the_budget_is_not_taken_for_a_lost_ledger(tmp_path, monkeypatch):
+    """Followed rounds have no reservation; tidied, the file has none but these."""
+    monkeypatch.setattr(store, "LINES", 40)
+    monkeypatch.setattr(store, "KEPT", 10)
+    with open_ledger(tmp_path, reports=5) as ledger, make(tmp_path, ledger, after_stop="follow") as client:
+        for round in range(90):
+            client.decide(round, 1.0)
+    with open_ledger(tmp_path, reports=5) as ledger, make(tmp_path, ledger, after_stop="follow") as client:
+        client.decide(90, 1.0)
+        assert ledger.spent == 5
+
+
+def test_all_releases_of_a_run_are_on_its_file(tmp_path):
+    limit = {"limit": Limit(5, 8.0, 2, 6.0)}
+    with open_ledger(tmp_path, **limit) as ledger:
+        for price in (1.0, 2.0):
+            with make(tmp_path, ledger, Releasing(price=price), coins=None) as client:
+                client.decide(int(price), 1.0)
+        assert ledger.account(0.0).epsilon == pytest.approx(12.0)
+    (tmp_path / "ledger.jsonl").unlink()
+    (tmp_path / "ledger.jsonl.witness").unlink()
+    with open_ledger(tmp_path, spend_missing=True, **limit) as ledger, make(tmp_path, ledger, Releasing(), coins=None):
+        assert (ledger.releases, ledger.account(0.0).epsilon) == (2, pytest.approx(12.0))
+
+
+def test_who_shares_a_ledger_sees_what_the_others_have_spent(tmp_path):
+    with open_ledger(tmp_path, accept_uncertified=False) as one, open_ledger(tmp_path) as two:
+        for round in range(20):
+            one.reserve("run", round, 1.0)
+        assert two.account(0.0).epsilon == pytest.approx(20.0)
+        one.change_limit(Limit(30, 0.5))
+        with pytest.raises(ValueError, match="limit epsilon per report must be at most"):
+            two.change_limit(Limit(30, 1.0))  # it was lowered meanwhile
+
+
 def test_rounds_up_to_the_witness_are_not_tossed_for_again(tmp_path):
     """The folder is restored, the witness is elsewhere: refused; with consent, charged, and no round is repeated."""
     home, witness = tmp_path / "home", tmp_path / "elsewhere" / "witness"

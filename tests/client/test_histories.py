@@ -2,6 +2,7 @@
 
 import json
 import math
+import random
 from collections import Counter
 from dataclasses import replace
 
@@ -15,6 +16,7 @@ from turnout.flower import client_state
 from turnout.privacy.accounting import total_epsilon
 from turnout.privacy.ledger import BudgetSpent, Ledger
 from turnout.privacy.spending import Kind, Spending, total_of
+from turnout.problem.costs import PolynomialCosts
 from turnout.service.agent import decider
 
 
@@ -60,7 +62,8 @@ def released_anew(patch):
     def again(client):
         if released(client) is None:
             return None
-        return client._mechanism.enrol(client._costs, [0.5], client._weight)
+        costs = PolynomialCosts([[random.choice((0.5, 3.0, 20.0))]], (2,))  # whatever it is on that day
+        return client._mechanism.enrol(costs, [0.5], client._weight)
 
     patch.setattr(DurableClient, "_released", again)
     patch.setattr(Life, "report", noting_unknown_levels(Life.report))

@@ -27,7 +27,7 @@ def test_a_lost_ledger_is_refused_and_with_a_word_counted_as_spent(tmp_path, los
     for name in lost:
         (tmp_path / name).unlink()
     for _ in range(2):  # also when a new one has been begun meanwhile
-        with pytest.raises(LedgerRolledBack, match=r"ledger\.jsonl: .*Restore .*--count-missing-as-spent"):
+        with pytest.raises(LedgerRolledBack, match=r"ledger\.jsonl: .*--count-missing-as-spent"):
             make(tmp_path, coordinator, limit=Limit(9, 1.0)).run(rounds=1)
     assert on_file(tmp_path) == before == coordinator.books
     coins = CountingCoins(2)
@@ -75,10 +75,63 @@ def test_a_lost_release_is_not_made_again(tmp_path):
     (tmp_path / LEDGER).unlink()
     (tmp_path / WITNESS).unlink()
     coins = CountingCoins(1)
-    with pytest.raises(LedgerRolledBack, match="lacks the release that the client acts on"):
+    with pytest.raises(LedgerRolledBack, match="there is no ledger, though this device has reported"):
         make(tmp_path, coordinator, limit=Limit(1, 4.0), coins=coins).run(rounds=1)
     assert coins.tossed == []
     make(tmp_path, coordinator, limit=Limit(1, 4.0), spend_missing=True, coins=coins).run(rounds=3)
     assert coins.tossed == [10, 11, 12]  # no draw for a release: what was released before is in the device's file
     assert read_status(tmp_path)["releases_made"] == 1
     assert read_status(tmp_path)["total_epsilon"] == 4.0
+
+
+def test_a_lost_ledger_is_noticed_in_another_run_too(tmp_path):
+    """The rounds of every run in the folder are compared, also those of runs that are over."""
+    make(tmp_path, FakeCoordinator()).run(rounds=5)
+    (tmp_path / LEDGER).unlink()
+    (tmp_path / WITNESS).unlink()
+    second = FakeCoordinator(run="two", code="OTHER-CODE")
+    with pytest.raises(LedgerRolledBack, match="there is no ledger, though this device has reported"):
+        make(tmp_path, second, code="OTHER-CODE").run(rounds=1)
+    assert second.nonces == [], "no code was used up"
+    assert not (tmp_path / LEDGER).exists()
+    assert "no total" not in read_status(tmp_path)
+    assert read_status(tmp_path)["ledger_problem"] == "there is none, though this device has reported"
+    agent = make(tmp_path, second, code="OTHER-CODE", spend_missing=True)
+    agent.join()
+    assert agent.account().rounds == 5
+    agent.run(rounds=2)
+    assert agent.account().rounds == 7
+
+
+def test_a_ledger_elsewhere_is_remembered(tmp_path):
+    coordinator, shared = FakeCoordinator(), tmp_path / "shared.jsonl"
+    home = tmp_path / "home"
+    make(home, coordinator, ledger=shared).run(rounds=2)
+    make(home, coordinator).run(rounds=2)
+    assert not (home / LEDGER).exists()
+    assert spent(home) == 4
+    with pytest.raises(ValueError, match=r"ledger must be .*shared\.jsonl, as this folder has it"):
+        make(home, coordinator, ledger=tmp_path / "another.jsonl").run(rounds=1)
+
+
+def test_a_ledger_that_is_behind_shows_no_total(tmp_path):
+    make(tmp_path, FakeCoordinator()).run(rounds=2)
+    older = (tmp_path / LEDGER).read_bytes()
+    make(tmp_path, FakeCoordinator()).run(rounds=0)
+    coordinator = FakeCoordinator(run="two", code="OTHER-CODE")
+    make(tmp_path, coordinator, code="OTHER-CODE").run(rounds=3)
+    (tmp_path / LEDGER).write_bytes(older)
+    facts = read_status(tmp_path)
+    assert "total_epsilon" not in facts
+    assert "behind its witness" in facts["ledger_problem"]
+
+
+def test_storage_that_is_away_for_a_moment_is_waited_for(tmp_path):
+    """The folder of the witness is gone, not the witness alone: that is a disk, and no restored copy."""
+    away, there = tmp_path / "away", tmp_path / "stick"
+    with make(tmp_path / "home", FakeCoordinator(), witness=there / "w") as agent:
+        assert agent.step() is not None
+        there.rename(away)
+        assert agent.step() is None  # noted, and tried again
+        away.rename(there)
+        assert agent.step() is not None

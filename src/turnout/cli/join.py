@@ -342,6 +342,8 @@ def _show_status(folder: Path, ledger: Path | None, as_json: bool) -> None:
 
 
 def _show_ledger(found: dict[str, Any]) -> None:
+    if "ledger_problem" in found:
+        typer.echo(f"ledger      no total is shown: {found['ledger_problem']}")
     if "limit_reports" not in found:
         return
     left = max(0, found["limit_reports"] - found["reports_spent"])

@@ -86,7 +86,8 @@ class DurableClient:
 
     Args:
         folder: where its store is; must exist, and is for this client in this run alone.
-        costs: its own private cost, a population of one; `act_on` changes it.
+        costs: its own private cost, a population of one; `act_on` changes it. None: it acts on what the ledger has as
+            released, and releases nothing.
         mechanism: how intent becomes a probability. Its certificate is made here. Where it releases once at joining,
             and the ledger has a release already, the client acts on that one, whatever the price now.
         ledger: the open ledger of the private cost; may be shared by several runs and processes.
@@ -126,7 +127,7 @@ class DurableClient:
     def __init__(
         self,
         folder: str | Path,
-        costs: Costs,
+        costs: Costs | None,
         mechanism: Mechanism,
         *,
         ledger: Ledger,
@@ -262,7 +263,8 @@ class DurableClient:
         if self._mechanism.needs_population:
             remedy = "take memoized, with the channel and the price that the server has learned"
             raise invalid("mechanism", "one that a client can use by itself", self._mechanism.kind, remedy)
-        _check_single(self._costs)
+        if self._costs is not None:
+            _check_single(self._costs)
         if self._after_stop not in ("leave", "follow"):
             raise invalid("after_stop", "'leave' or 'follow'", repr(self._after_stop), "'leave' is the safe choice")
         if follow_at is not None and not 0.0 <= follow_at <= 1.0:
@@ -288,10 +290,10 @@ class DurableClient:
             return None
         settings = settings_of(self._mechanism)
         with self._ledger.turn():
-            if self._ledger.release_is_due(settings):
+            if self._costs is not None and self._ledger.release_is_due(settings):
                 self._ledger.check_release(self._promise.epsilon)
-                self._ledger.release(self._promise.epsilon, settings, self._draw_release(settings))
-            found = self._ledger.last_release or self._store.release
+                self._ledger.release(self._promise.epsilon, settings, self._draw_release(settings, self._costs))
+            found = self._ledger.last_release
         if found is None:
             raise BudgetSpent(
                 "the cost was released before, and what was released is lost: nothing may be released again unless its "
@@ -302,12 +304,12 @@ class DurableClient:
         parts = np.array([released["coefficients"]]) * (self._weight / released["weight"])
         return PolynomialCosts(parts, tuple(released["powers"]))
 
-    def _draw_release(self, settings: dict[str, Any]) -> dict[str, Any]:
+    def _draw_release(self, settings: dict[str, Any], costs: Costs) -> dict[str, Any]:
         # Whichever run it is for: a restored copy that joins another one releases the same.
         made = ("release", self._ledger.releases, json.dumps(settings, sort_keys=True), float(self._weight))
         coins = self._coins or KeyedCoins(self._ledger.key, made)
         draw = coins.uniform([self._client_id], 0, ENROLMENT)
-        found = self._mechanism.enrol(self._costs, draw, self._weight)
+        found = self._mechanism.enrol(costs, draw, self._weight)
         if not isinstance(found, PolynomialCosts):
             remedy = "return PolynomialCosts from enrol: what is released is written to the ledger"
             raise invalid(f"what {self._mechanism.kind} releases", "PolynomialCosts", type(found).__name__, remedy)
@@ -320,8 +322,8 @@ class DurableClient:
     def _settle(self) -> None:
         """After a crash one round can have a reservation without a bit: it is lost. None can have the reverse."""
         self._ledger.account_for(self._run, self._store.tossed(), self._store.folded)
-        if self._store.release is not None:
-            self._ledger.account_for_release(self._store.release)
+        for release in self._store.releases:
+            self._ledger.account_for_release(release)
         pending = self._pending()
         if len(pending) > 1:
             raise StoreRolledBack(
@@ -369,16 +371,23 @@ class DurableClient:
         box = None if kind.low is None or kind.high is None else (kind.low, kind.high)
         return self._ledger.reserve(self._run, round, kind.epsilon, box=box).new
 
-    def _uniform(self, round: int, signal: float, state: ClientState) -> Array:
-        now = (self._run, signal, float(state.participations[0]), float(np.max(state.rounds)))
-        coins = self._coins or KeyedCoins(self._ledger.key, now)
-        return coins.uniform([self._client_id], round)
+    def _uniform(self, kind: str, round: int, signal: float, state: ClientState) -> Array:
+        """All that the probability depends on, but for the cost, is in the coin: a coin serves one probability."""
+        if self._coins is not None:
+            return self._coins.uniform([self._client_id], round)
+        made = json.dumps(settings_of(self._mechanism), sort_keys=True)
+        acting = "" if self._memory is None else repr(self._store.releases[-1])
+        history = (float(state.participations[0]), float(np.max(state.rounds)), self._averaging.by)
+        now = (kind, self._run, made, acting, float(self._weight), signal, *history)
+        return KeyedCoins(self._ledger.key, now).uniform([self._client_id], round)
 
     def _toss(self, round: int, signal: float, state: ClientState) -> Decision:
         before = _Stepping(state.participations, state.rounds, self._memory)
-        uniform = self._uniform(round, signal, state)
+        uniform = self._uniform("tossed", round, signal, state)
+        costs = self._costs if self._memory is None else self._memory
+        assert costs is not None  # one of them is there
         after, bits = client_step(
-            self._costs, self._mechanism, before, signal, uniform, weights=self._weight, averaging=self._averaging
+            costs, self._mechanism, before, signal, uniform, weights=self._weight, averaging=self._averaging
         )
         assert isinstance(after, _Stepping)
         epsilon = 0.0 if self._memory is not None else self._kind.epsilon
@@ -398,7 +407,8 @@ class DurableClient:
         with np.errstate(all="ignore"):
             wish = stop.average * (1.0 if stop.signal is None else np.float64(signal) / stop.signal)
         probability = float(inside(0.0, wish, 1.0))
-        bit = bool(self._uniform(round, signal, state)[0] < probability)
+        followed = f"followed {stop.average!r} {stop.signal!r}"
+        bit = bool(self._uniform(followed, round, signal, state)[0] < probability)
         return Decision(round, "followed", bit, float(bit) if self._averaging.by == "bit" else probability, signal)
 
 
@@ -412,8 +422,14 @@ def account_for_all(ledger: Ledger, folder: Path) -> None:
         found = OnFile.read(path)
         if found is not None:
             ledger.account_for(found.run, found.tossed, found.folded)
-            if found.release is not None:
-                ledger.account_for_release(found.release)
+            for release in found.releases:
+                ledger.account_for_release(release)
+
+
+def has_reported(folder: Path) -> bool:
+    """Whether a folder has on file that any of its runs has reported or released something."""
+    found = filter(None, (OnFile.read(path) for path in sorted(folder.glob(f"*/{ROUNDS}"))))
+    return any(one.tossed or one.folded or one.releases for one in found)
 
 
 def settings_of(mechanism: Mechanism) -> dict[str, Any]:

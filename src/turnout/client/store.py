@@ -124,13 +124,13 @@ class OnFile:
         run: which.
         tossed: the rounds on file whose reports were reserved, with their epsilon.
         folded: how many were reserved before these, by their epsilon.
-        release: what the client acted on; None if there was none.
+        releases: what the client acted on.
     """
 
     run: str
     tossed: dict[int, float]
     folded: Counter[float]
-    release: dict[str, Any] | None
+    releases: list[dict[str, Any]]
 
     @classmethod
     def read(cls, path: Path) -> OnFile | None:
@@ -140,7 +140,7 @@ class OnFile:
             header, decided = entries[0], [_decision(entry) for entry in entries if entry["entry"] == "decided"]
             tossed = {decision.round: decision.epsilon for decision in decided if decision.epsilon > 0.0}
             releases = [entry["release"] for entry in entries if entry["entry"] == "released"]
-            return cls(header["run"], tossed, _folded_on_file(header), releases[-1] if releases else None)
+            return cls(header["run"], tossed, _folded_on_file(header), releases)
         except (IndexError, KeyError, TypeError):
             return None
 
@@ -166,7 +166,7 @@ class RoundStore:
         last: the last round on file, or the one before `joined`; None before any.
         stop: what was frozen when the budget was spent, or None.
         folded: the epsilons per report of tosses for rounds that are not on file any more, and how many of each.
-        release: what the client acts on, where its mechanism releases once; None before that.
+        releases: what the client has acted on, where its mechanism releases once, the newest last.
     """
 
     def __init__(
@@ -184,7 +184,7 @@ class RoundStore:
         self._decisions: dict[int, Decision] = {}
         self.stop: Stop | None = None
         self.folded: Counter[float] = Counter()
-        self.release: dict[str, Any] | None = None
+        self.releases: list[dict[str, Any]] = []
         self._journal = Journal(path, "client's store", disk)
         try:
             self._journal.mend()
@@ -239,9 +239,9 @@ class RoundStore:
 
     def released(self, release: Mapping[str, Any]) -> None:
         """Note what the client acts on."""
-        if release != self.release:
+        if not self.releases or dict(release) != self.releases[-1]:
             self._append({"entry": "released", "release": dict(release)})
-            self.release = dict(release)
+            self.releases.append(dict(release))
 
     def acknowledge(self, round: int, counted: bool) -> None:
         """Whether the server counted a round; if not, the history moves as if it had not participated (by the bit).
@@ -278,7 +278,7 @@ class RoundStore:
         base, base_last = self._folded(self._base, self._base_last, older)
         folded = self.folded + Counter(decision.epsilon for decision in older if decision.epsilon > 0.0)
         tail: list[dict[str, Any]] = [] if self.stop is None else [{"entry": "stopped"} | vars(self.stop)]
-        tail += [] if self.release is None else [{"entry": "released", "release": self.release}]
+        tail += [{"entry": "released", "release": release} for release in self.releases]
         bodies = [self._header(base, base_last, folded), *(decision.body() for decision in recent.values()), *tail]
         self._journal.rewrite(bodies)
         self._base, self._base_last, self._decisions, self._lines = base, base_last, recent, len(bodies)
@@ -312,7 +312,7 @@ class RoundStore:
             if entry["entry"] == "decided":
                 self._take(_decision(entry))
             elif entry["entry"] == "released":
-                self.release = entry["release"]
+                self.releases.append(entry["release"])
             elif entry["entry"] == "acknowledged":
                 self._decisions[entry["round"]] = replace(self._decisions[entry["round"]], counted=entry["counted"])
             else:

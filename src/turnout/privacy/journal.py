@@ -106,16 +106,16 @@ def unseal(line: bytes, before: Head) -> dict[str, Any] | None:
 
 
 def entries_of(path: Path) -> Iterator[dict[str, Any]]:
-    """The whole entries of a journal that may be growing; no lock is taken. None if it cannot be read."""
+    """The entries of a journal that may be growing, up to the first that is not whole; no lock is taken."""
+    head = Head()
     try:
         with open(path, "rb") as file:
             for line in file:
-                try:
-                    entry = json.loads(line)
-                except ValueError:
+                entry = unseal(line[:-1], head) if line.endswith(b"\n") else None
+                if entry is None:
                     return
-                if isinstance(entry, dict):
-                    yield entry
+                head = Head(entry["number"], entry["hash"])
+                yield entry
     except OSError:
         return
 
@@ -168,6 +168,11 @@ class Journal:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it was not closed yet, by the process that opened it."""
+        return self._descriptor >= 0 and os.getpid() == self._process
 
     def let_go(self) -> None:
         """Give the lock back: from now on the file is shared, and written in a `turn` only."""

@@ -119,11 +119,13 @@ class Ledger:
         self._runs: dict[str, tuple[int, int]] = {}  # of each run: the last round that has passed, how many counted
         self._spending, self._place = Spending(), ""
         self._released: list[dict[str, Any]] = []  # as far as it is known what was released
+        self._lost_releases: list[float] = []  # the epsilons of the others
         self._consents = False  # whether another release was agreed to since the last
         self._mutex = threading.RLock()
 
     def __repr__(self) -> str:
-        return f"Ledger({self.account(DELTA)!r}; {self.allows})"
+        with self._mutex:
+            return f"Ledger({self._spending.total(DELTA)!r}; {self.allows})"
 
     @property
     def allows(self) -> str:
@@ -175,7 +177,7 @@ class Ledger:
             raise FileProblem(f"{path}: no such ledger: give limit=Limit(...) to begin one")
         journal = Journal(path, "ledger", disk, PATIENCE)
         try:
-            place = Path(witness) if witness is not None else _place_of_witness(journal)
+            place = Path(os.path.realpath(witness if witness is not None else _place_of_witness(journal)))
             ledger = cls(journal, Witness(place, path, disk), spend_missing, accept_uncertified)
             ledger._load(datum, limit or usual)
             if limit is not None and limit != ledger.limit:
@@ -206,7 +208,8 @@ class Ledger:
     @property
     def spent(self) -> int:
         """Reports reserved so far, by whoever shares this ledger, as far as seen."""
-        return self._spending.spent
+        with self._mutex:
+            return self._spending.spent
 
     @property
     def releases(self) -> int:
@@ -225,7 +228,15 @@ class Ledger:
 
     def account(self, delta: float, more: Mapping[Kind, int] | None = None, releasing: Iterable[float] = ()) -> Account:
         """The total epsilon at delta of all lines of this ledger, and of reports and releases still to come."""
-        return self._spending.total(delta, more, releasing)
+        self.catch_up()
+        with self._mutex:
+            return self._spending.total(delta, more, releasing)
+
+    def catch_up(self) -> None:
+        """Read what others that share this ledger have added; a closed one stays as it was."""
+        if self._journal.is_open:
+            with self.turn():
+                pass
 
     def reserved(self, run: str, after: int = -1) -> list[int]:
         """The rounds of a run that are reserved, later than `after`, ascending."""
@@ -253,7 +264,7 @@ class Ledger:
         with self.turn():
             reserved, before = self._reservations.get(run, {}), Counter(older or {})
             lost = sorted((epsilon for round, epsilon in tossed.items() if round not in reserved), reverse=True)
-            known = sum(round < min(tossed, default=0) for round in reserved)
+            known = sum(round < min(tossed, default=math.inf) for round in reserved)
             lost += sorted(before.elements(), reverse=True)[: max(0, before.total() - known)]
             lost = sorted(lost, reverse=True)[: max(0, len(lost) - self.missing(run))]
             if not lost:
@@ -271,7 +282,7 @@ class Ledger:
         with self.turn():
             if dict(release) in self._released:
                 return
-            counted = self.releases > len(self._released)  # one that is counted, and of which nothing else was known
+            counted = float(release["epsilon"]) in self._lost_releases  # counted, and nothing else of it was known
             if not counted:
                 self._refuse_lost("the release that the client acts on")
             self._add_release(release, counted)
@@ -360,12 +371,12 @@ class Ledger:
         Raises:
             ValueError: it allows more than the present one, without consent.
         """
-        raised = limit.beyond(self.limit)
-        if raised and not consent:
-            name, before, now = raised
-            remedy = "add --raise-limit (consent=True, turnout-consent=true) only if the person whose cost it is agrees"
-            raise invalid(f"limit {name}", f"at most {before:g}, as this client allowed before", now, remedy)
         with self.turn():
+            raised = limit.beyond(self.limit)
+            if raised and not consent:
+                name, before, now = raised
+                remedy = "add --raise-limit (consent=True, turnout-consent=true) if the person whose cost it is agrees"
+                raise invalid(f"limit {name}", f"at most {before:g}, as this client allowed before", now, remedy)
             self._append("limit", {"limit": limit.body(), "consent": bool(raised)})
 
     @contextmanager
@@ -380,6 +391,8 @@ class Ledger:
             for entry in news:
                 self._take(entry)
             note = self._witness.read()
+            if note is None:
+                self._witness.check_folder()
             if note is None or note.head not in (*heads, self._journal.head):  # the head: moved, not known as durable
                 raise LedgerRolledBack(
                     f"{self._witness.path}: the witness of {self._journal.path} was moved by somebody else or is gone: "
@@ -423,6 +436,8 @@ class Ledger:
         elif entry["entry"] == "released":
             self._released.append({name: entry[name] for name in _RELEASED})
             self._consents = False
+            if entry.get("counted"):
+                self._lost_releases.remove(float(entry["epsilon"]))
         elif entry["entry"] == "missing":
             for run, number in entry.get("runs", {}).items():
                 self._missing[run] += number
@@ -430,7 +445,9 @@ class Ledger:
             for run, last in entry.get("passed", {}).items():
                 self._passed[run] = max(last, self._passed.get(run, -1))
                 self._count(run, last, 0)
-            self._consents &= not entry.get("spent", {}).get("releases")
+            lost = [float(epsilon) for epsilon in entry.get("spent", {}).get("releases", [])]
+            self._lost_releases += lost
+            self._consents &= not lost
         self._place = _place(entry) or self._place
         if "key" in entry:
             self.key = bytes.fromhex(entry["key"])
@@ -448,6 +465,8 @@ class Ledger:
         """Read the ledger, compare it with its witness, and begin it if there is none."""
         journal, note = self._journal, self._witness.read()
         unwitnessed = note is None and bool(journal.entries or journal.torn)
+        if unwitnessed and not self._spends_missing:
+            self._witness.check_folder()
         if unwitnessed and not self._spends_missing:
             self._refuse_missing_witness()
         note = note or Note(journal.head if unwitnessed else Head())
@@ -536,14 +555,27 @@ class Ledger:
             self._witness.write(Note(self._journal.head, self._spending, self._runs))
 
 
-def read_ledger(path: Path) -> tuple[Spending, Limit | None]:
-    """What a ledger's lines add up to, and what it allows (None: there is no ledger). No lock is taken."""
-    spending, limit = Spending(), None
+def read_ledger(path: Path) -> tuple[Spending, Limit | None, str]:
+    """(what a ledger's lines add up to, what it allows, what is wrong with it). No lock is taken.
+
+    There is no limit if there is no ledger; nothing is wrong: an empty text.
+    """
+    spending, limit, head, place = Spending(), None, Head(), ""
     for entry in entries_of(path):
         spending.take(entry)
+        head, place = Head(entry["number"], entry["hash"]), _place(entry) or place
         if isinstance(entry.get("limit"), dict):
             limit = read_limit(entry["limit"], limit)
-    return spending, limit
+    if limit is None:
+        return spending, None, ""
+    try:
+        note = Witness(Path(place), path, Disk()).read()
+    except FileProblem as problem:
+        return spending, limit, str(problem)
+    if note is None:
+        return spending, limit, f"no witness at {place}: an older copy could not be told"
+    behind = note.head.number - head.number
+    return spending, limit, f"{behind} entries behind its witness {place}: an older copy, or damaged" * (behind > 0)
 
 
 def limit_with(path: Path, given: Mapping[str, Any], usual: Limit) -> Limit:
@@ -554,7 +586,7 @@ def limit_with(path: Path, given: Mapping[str, Any], usual: Limit) -> Limit:
         Limit(reports=20, epsilon_per_report=1.0, releases=1, epsilon_per_release=1.0)
     """
     changes = {name: value for name, value in given.items() if value is not None}
-    _, before = read_ledger(path)
+    _, before, _ = read_ledger(path)
     if before is None and "epsilon_per_report" in changes:
         changes = {"epsilon_per_release": None} | changes  # then as per report, unless given
     return replace(before or usual, **changes)

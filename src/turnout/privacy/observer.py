@@ -122,11 +122,11 @@ class Observer:
 
     def assumptions(self, mechanism: Mechanism) -> tuple[str, ...]:
         """What nothing here enforces, and the reader of an account must bring."""
-        found = [*([RELEASED_ONCE] if mechanism.releases_once else []), *self.assuming]
-        if getattr(mechanism, "designed", False) and PUBLIC_DESIGN not in found:
-            found.append(PUBLIC_DESIGN)
+        found = [RELEASED_ONCE] if mechanism.releases_once else []
         if mechanism.needs_public_average:
             found.append(PUBLIC_HISTORY)
         if self.sees == SUM and not mechanism.releases_once:
             found += [TRUSTED_AGGREGATOR, OTHERS_REPORT]
-        return tuple(found)
+        if getattr(mechanism, "designed", False):
+            found.append(PUBLIC_DESIGN)
+        return tuple(dict.fromkeys([*found, *self.assuming]))

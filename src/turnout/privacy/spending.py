@@ -58,9 +58,6 @@ class Kind(NamedTuple):
         return cls(float(entry.get("epsilon_per_report", math.inf)), low, high)
 
 
-OLD_RELEASE = "release:"
-"""So began the run of a line that stood for a release, in ledgers of older turnouts."""
-
 UNKNOWN = Kind(math.inf)
 """A report of which nothing is known."""
 
@@ -94,9 +91,7 @@ class Spending:
 
     def take(self, entry: Mapping[str, Any]) -> None:
         """Add what a line of the ledger says."""
-        if entry["entry"] == "reserved" and str(entry["run"]).startswith(OLD_RELEASE):
-            self.releases.append(float(entry["epsilon_per_report"]))
-        elif entry["entry"] == "reserved":
+        if entry["entry"] == "reserved":
             self.reports[Kind.read(entry)] += 1
         elif entry["entry"] == "released" and not entry.get("counted"):
             self.releases.append(float(entry["epsilon"]))

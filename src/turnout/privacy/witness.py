@@ -99,6 +99,18 @@ class Witness:
                 f"{self.path}: the witness of {self._ledger} cannot be read ({error}): bring it back"
             ) from error
 
+    def check_folder(self) -> None:
+        """Tell a witness that is gone from storage that is.
+
+        Raises:
+            FileProblem: its folder is not there.
+        """
+        if not self.path.parent.is_dir():
+            raise FileProblem(
+                f"{self.path}: the witness of {self._ledger} is out of reach, its folder is not there: bring its "
+                "storage back, then try again"
+            )
+
     def write(self, note: Note) -> None:
         """Put the note on the disk.
 

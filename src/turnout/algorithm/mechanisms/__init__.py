@@ -62,7 +62,8 @@ def in_words(settings: Mapping[str, Any]) -> str:
     given = dict(settings)
     kind = str(given.pop("kind"))
     once = releases_once(kind)
-    given.pop("least", None)  # the numbers behind the levels
+    for name in ("least", "designed"):  # the numbers behind the levels; and what the promise says in words
+        given.pop(name, None)
     return ", ".join([kind, *(_setting(name, value, once) for name, value in given.items() if np.size(value))])
 
 
@@ -80,16 +81,12 @@ def _setting(name: str, value: Any, once: bool) -> str:
     """One setting for people; of a list, how long it is."""
     if np.ndim(value):
         return f"{len(value)} {name}" if name.endswith("s") else f"{name} of {len(value)} clients"
-    said = value if isinstance(value, str) else _digits(float(value))
+    said = value if isinstance(value, str) else f"{value:.4g}"
+    if name == "epsilon" and float(said) < value:  # never told smaller than it is
+        said = repr(float(value))
     if name == "epsilon":
         return f"total epsilon {said}" if once else f"epsilon {said} per report"
     return f"{name} {said}"
-
-
-def _digits(value: float) -> str:
-    """Four, or all of them where four would be less than it is: an epsilon is never told smaller."""
-    short = f"{value:.4g}"
-    return short if float(short) >= value else f"{value!r}"
 
 
 def check_known(mechanism: Mechanism) -> None:
@@ -119,8 +116,9 @@ def mechanism_from_settings(table: Table) -> Mechanism:
     values = {}
     for field in fields(MECHANISMS[kind]):  # type: ignore[arg-type]
         usual = {} if field.default is MISSING else {"default": field.default}
-        kinds = (int, float, list, tuple, np.ndarray)
-        value = table.take(field.name, kinds, "a number (or a list, where it takes one)", **usual)
+        kinds: Any = bool if field.type == "bool" else (int, float, list, tuple, np.ndarray)
+        what = "true or false" if kinds is bool else "a number (or a list, where it takes one)"
+        value = table.take(field.name, kinds, what, **usual)
         values[field.name] = np.array(value, dtype=np.float64) if isinstance(value, list) else value
     table.finish()
     return MECHANISMS[kind](**values)

@@ -24,11 +24,11 @@ from typing import Any
 from turnout.algorithm.coins import Coins
 from turnout.algorithm.mechanism import Mechanism
 from turnout.client.cost_files import Cost, cost_from
-from turnout.client.durable import DATUM, account_for_all
+from turnout.client.durable import DATUM, account_for_all, has_reported
 from turnout.errors import FileProblem, invalid
 from turnout.privacy.accounting import Account
 from turnout.privacy.journal import Disk
-from turnout.privacy.ledger import Ledger, Limit, check_place
+from turnout.privacy.ledger import Ledger, LedgerRolledBack, Limit, check_place
 from turnout.problem.costs import Costs
 from turnout.service.agent.agreement import Agreement, Declined
 from turnout.service.agent.connection import REQUEST_SECONDS, HttpWire, Wire
@@ -324,6 +324,12 @@ class Agent:
         path, options = Path(ledger or self._folder / LEDGER), self._deciding
         if not path.exists() or not path.stat().st_size:
             check_place(path, options["witness"], options["spend_missing"])
+            if has_reported(self._folder) and not options["spend_missing"]:
+                raise LedgerRolledBack(
+                    f"{path}: there is no ledger, though this device has reported: it and its witness were deleted or "
+                    "moved. Bring them back, or name the ledger (--ledger); if it is lost, --count-missing-as-spent "
+                    "begins another that counts all reports on file"
+                )
             return
         limits = {name: options[name] for name in ("witness", "spend_missing")}
         with Ledger.open(path, datum=DATUM, usual=USUAL_LIMIT, disk=self._disk, **limits) as opened:

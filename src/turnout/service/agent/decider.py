@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from turnout.algorithm.coins import Coins
 from turnout.algorithm.mechanism import Mechanism
-from turnout.client.cost_files import Cost, cost_from, quadratic
-from turnout.client.durable import DATUM, DurableClient, Stopped, at_most, settings_of
+from turnout.client.cost_files import Cost, cost_from
+from turnout.client.durable import DATUM, DurableClient, Stopped, account_for_all, at_most, settings_of
 from turnout.client.store import Conflict, RoundLost, RoundPassed
 from turnout.errors import FileProblem, TurnoutError
 from turnout.privacy.accounting import Account
 from turnout.privacy.journal import Disk
 from turnout.privacy.ledger import Ledger, Limit
-from turnout.privacy.spending import Spending
 from turnout.problem.costs import Costs
 from turnout.service.agent.agreement import Agreement, agree
 from turnout.service.agent.membership import Membership
@@ -148,8 +148,7 @@ class Decider:
 
     def account(self, delta: float) -> Account:
         """The total epsilon at delta of all that the ledger has counted, in all runs."""
-        ledger = self._ledger or self._closed
-        return Spending().total(delta) if ledger is None else ledger.account(delta)
+        return (self._ledger or self._closed or self._open_ledger()).account(delta)
 
     def at_most(self, delta: float) -> Account:
         """The same once all that the owner allows is spent in this run."""
@@ -171,6 +170,8 @@ class Decider:
         if self._client is not None:
             self._client.close()
         if self._ledger is not None:
+            with suppress(TurnoutError):
+                self._ledger.catch_up()  # what others that share it have added: this is the last look
             self._ledger.close()
             self._closed = self._ledger
         self._client = self._ledger = None
@@ -197,7 +198,14 @@ class Decider:
         if self._ledger is None:
             limit = self._limit if self._closed is None else None  # said once; later what is on file holds
             options = self._ledger_options
-            self._ledger = Ledger.open(self._path, datum=DATUM, limit=limit, usual=USUAL_LIMIT, **options)
+            ledger = Ledger.open(self._path, datum=DATUM, limit=limit, usual=USUAL_LIMIT, **options)
+            try:
+                if self._closed is None:  # once is enough
+                    account_for_all(ledger, self._folder)
+            except BaseException:
+                ledger.close()
+                raise
+            self._ledger = ledger
         return self._ledger
 
     def _open(self) -> DurableClient:
@@ -213,7 +221,7 @@ class Decider:
         acts_on_release = mechanism.releases_once and not ledger.release_is_due(settings_of(mechanism))
         return DurableClient(
             home,
-            quadratic(1.0) if acts_on_release else self._cost_now(),  # then the cost is not looked at
+            None if acts_on_release else self._cost_now(),  # then the cost is not looked at
             mechanism,
             ledger=ledger,
             run=welcome.run,

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 from typing import Any
 
+from turnout.client.durable import has_reported
 from turnout.errors import FileProblem
 from turnout.privacy.journal import entries_of
 from turnout.privacy.ledger import DELTA, read_ledger
@@ -53,9 +55,11 @@ def ledger_of(folder: Path, given: str | Path | None = None) -> Path:
 
 def ledger_facts(path: Path) -> dict[str, Any]:
     """What a ledger allows and what is spent, from its lines; or nothing if there is no ledger."""
-    spending, limit = read_ledger(path)
+    spending, limit, problem = read_ledger(path)
     if limit is None:
-        return {}
+        return {"ledger_problem": "there is none, though this device has reported"} if has_reported(path.parent) else {}
+    if problem:
+        return {"ledger": str(path), "ledger_problem": problem}
     total = spending.total(DELTA)
     return {
         "ledger": str(path),
@@ -97,7 +101,11 @@ def _rounds(path: Path) -> dict[str, Any]:
 
 
 def _small(path: Path) -> dict[str, Any] | None:
-    return next(entries_of(path), None)
+    try:
+        found = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return None
+    return found if isinstance(found, dict) else None
 
 
 def _locked(folder: Path) -> bool | None:

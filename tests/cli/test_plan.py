@@ -34,7 +34,7 @@ def test_a_plan_in_words_and_as_settings_that_simulate_takes(tmp_path):
     assert run.returncode == 0, run.stderr
     facts = json.loads(run.stdout)
     assert facts["rounds"] == 500
-    assert f"against an observer of every report, if {RELEASED_ONCE} (" in facts["privacy"]
+    assert held in facts["privacy"]
     assert facts["mechanism"]["kind"] == "memoized"
 
 
@@ -43,7 +43,7 @@ def test_a_plan_for_machines():
     facts = json.loads(made.stdout)
     assert facts["total_epsilon"] <= 3.0
     assert facts["against"] == "an observer of the sum alone, with 1,198 honest others"
-    assert facts["assumptions"] == [TRUSTED_AGGREGATOR, OTHERS_REPORT]
+    assert facts["assumptions"] == [TRUSTED_AGGREGATOR, OTHERS_REPORT, PUBLIC_DESIGN]
     assert all(isinstance(other["assumptions"], list) for other in facts["others"])
     assert facts["averaging"] == {"by": "probability"}
     assert facts["cost_gap_band_percent"][0] < facts["cost_gap_percent"] < facts["cost_gap_band_percent"][1]

@@ -20,7 +20,8 @@ from turnout.errors import TurnoutError
 from turnout.flower import InProcessGrid, SelfSelection, self_selection_mod
 from turnout.flower.client_mod import owner_limit
 from turnout.flower.cost_sources import Device, cost_of, read_cost
-from turnout.privacy.ledger import Ledger, Limit, limit_with
+from turnout.privacy.ledger import Ledger, Limit
+from turnout.privacy.ledger_file import limit_with
 
 FEW, ENOUGH = 4, 2.0
 

@@ -184,13 +184,13 @@ def test_learned_memoized_is_drawn_at_what_it_reaches():
 
 def test_what_each_curve_rests_on(small):
     found = {curve.name: curve.assumptions for curve in small.curves}
-    assert found["clamp"] == found["randomized-response"] == ()
-    assert found["tracking-clamp"] == (PUBLIC_HISTORY,)
+    assert found["clamp"] == found["randomized-response"] == (PUBLIC_DESIGN,)
+    assert found["tracking-clamp"] == (PUBLIC_HISTORY, PUBLIC_DESIGN)
     assert found["memoized"] == found["learned-memoized"] == (RELEASED_ONCE, PUBLIC_DESIGN)
     assert small.against == "an observer of every report"
     sums = frontier(paper_population(0, 40).problem(20), 20, observer="sum", totals=[2.0], beyond=[])
     assert sums.against == "an observer of the sum alone, with 38 honest others"
-    assert sums.curves[0].assumptions == (TRUSTED_AGGREGATOR, OTHERS_REPORT)
+    assert sums.curves[0].assumptions == (TRUSTED_AGGREGATOR, OTHERS_REPORT, PUBLIC_DESIGN)
 
 
 def test_what_the_document_concludes():

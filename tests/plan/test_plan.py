@@ -210,19 +210,20 @@ def test_every_offer_carries_what_it_rests_on():
     hidden = (TRUSTED_AGGREGATOR, OTHERS_REPORT)
     for asked, usual in ((wish, ()), (replace(wish, observer=SUM), hidden)):
         found = {maker.kind: maker.assumptions for maker in makers(asked)}
-        assert found["clamp"] == found["randomized-response"] == usual
+        assert found["clamp"] == found["randomized-response"] == (*usual, PUBLIC_DESIGN)
         assert found["memoized"] == found["learned-memoized"] == (RELEASED_ONCE, PUBLIC_DESIGN)
-        assert found.get("tracking-clamp", (PUBLIC_HISTORY,)) == (PUBLIC_HISTORY,)
+        assert found.get("tracking-clamp", (PUBLIC_HISTORY, PUBLIC_DESIGN)) == (PUBLIC_HISTORY, PUBLIC_DESIGN)
         for maker in makers(asked):
             assert maker.account(1.0).assumptions == maker.assumptions
     guessed = {maker.kind: maker.assumptions for maker in makers(replace(wish, guessed=True))}
     assert "memoized" not in guessed
     assert guessed["learned-memoized"] == (RELEASED_ONCE,)
+    assert guessed["clamp"] == ()
 
 
 def test_a_plan_says_what_it_rests_on():
     found = plan(WISHES["budget 2.5, sum"])
-    assert found.account.assumptions == (TRUSTED_AGGREGATOR, OTHERS_REPORT)
+    assert found.account.assumptions == (TRUSTED_AGGREGATOR, OTHERS_REPORT, PUBLIC_DESIGN)
     assert TRUSTED_AGGREGATOR in repr(found)
     assert TRUSTED_AGGREGATOR in found._repr_html_()
     assert found.settings()["observer"] == SUM

@@ -42,7 +42,7 @@ def test_the_worst_client_counts_against_either_observer():
     among = {(0.4, 0.5): (0.1, 0.6), (0.1, 0.6): (0.1, 0.5), (0.1, 0.4): (0.1, 0.6)}  # a box that holds all others'
     worst = max(total_epsilon_sum_only(*box, 30, DELTA, 2, others).epsilon for box, others in among.items())
     found = account_of(Uneven(), 30, DELTA, of_sum(2))
-    assert found.epsilon == worst
+    assert found.epsilon == pytest.approx(worst, rel=1e-12)  # ours are whole words of the coin
     assert found.against == "an observer of the sum alone, with 2 honest others"
 
 

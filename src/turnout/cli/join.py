@@ -298,7 +298,7 @@ def _cost(number: float | None, file: Path | None, function: str | None) -> Any:
 
 def _limit(ledger: Path, given: dict[str, Any]) -> Limit | None:
     """The owner's, where a part of it is given; the rest as it was."""
-    from turnout.privacy.ledger import limit_with
+    from turnout.privacy.ledger_file import limit_with
     from turnout.service.agent.agent import USUAL_LIMIT
 
     return limit_with(ledger, given, USUAL_LIMIT) if any(value is not None for value in given.values()) else None

@@ -18,7 +18,8 @@ from turnout.client.durable import DATUM, DurableClient, Stopped, account_for_al
 from turnout.client.store import Conflict, RoundLost, RoundPassed, missed
 from turnout.flower.protocol import RECORD, Question
 from turnout.privacy.journal import Disk, InUse
-from turnout.privacy.ledger import Ledger, Limit, limit_with
+from turnout.privacy.ledger import Ledger, Limit
+from turnout.privacy.ledger_file import limit_with
 from turnout.problem.costs import Costs, PolynomialCosts
 
 PATIENCE = 10.0

@@ -39,7 +39,8 @@ from typing import Any, NoReturn
 
 from turnout.errors import FileProblem, TurnoutError, invalid
 from turnout.privacy.accounting import Account
-from turnout.privacy.journal import PATIENCE, Disk, Head, Journal, entries_of
+from turnout.privacy.journal import PATIENCE, Disk, Head, Journal
+from turnout.privacy.ledger_file import last_place, place_in
 from turnout.privacy.limit import Limit as Limit
 from turnout.privacy.limit import as_epsilon, read_limit
 from turnout.privacy.spending import UNKNOWN, Kind, Spending, plain
@@ -448,7 +449,7 @@ class Ledger:
             lost = [float(epsilon) for epsilon in entry.get("spent", {}).get("releases", [])]
             self._lost_releases += lost
             self._consents &= not lost
-        self._place = _place(entry) or self._place
+        self._place = place_in(entry) or self._place
         if "key" in entry:
             self.key = bytes.fromhex(entry["key"])
         if "limit" in entry:
@@ -544,7 +545,7 @@ class Ledger:
     def _refuse_missing_witness(self) -> NoReturn:
         raise LedgerRolledBack(
             f"{self._journal.path}: no witness at {self._witness.path} (the ledger's was at "
-            f"{_last_place(self._journal) or 'an unknown place'}): without it a restored older copy cannot be told. "
+            f"{last_place(self._journal.entries) or 'an unknown place'}): without it a restored older copy cannot be told. "
             "Name its place (witness=…, turnout join --witness), or bring it back. If it is lost, spend_missing=True "
             "(turnout join --count-missing-as-spent) goes on with a new one, and every total says so from then on"
         )
@@ -553,43 +554,6 @@ class Ledger:
         """To the head, with all that is spent up to it."""
         if self._journal.head != self._witness.seen:
             self._witness.write(Note(self._journal.head, self._spending, self._runs))
-
-
-def read_ledger(path: Path) -> tuple[Spending, Limit | None, str]:
-    """(what a ledger's lines add up to, what it allows, what is wrong with it). No lock is taken.
-
-    There is no limit if there is no ledger; nothing is wrong: an empty text.
-    """
-    spending, limit, head, place = Spending(), None, Head(), ""
-    for entry in entries_of(path):
-        spending.take(entry)
-        head, place = Head(entry["number"], entry["hash"]), _place(entry) or place
-        if isinstance(entry.get("limit"), dict):
-            limit = read_limit(entry["limit"], limit)
-    if limit is None:
-        return spending, None, ""
-    try:
-        note = Witness(Path(place), path, Disk()).read()
-    except FileProblem as problem:
-        return spending, limit, str(problem)
-    if note is None:
-        return spending, limit, f"no witness at {place}: an older copy could not be told"
-    behind = note.head.number - head.number
-    return spending, limit, f"{behind} entries behind its witness {place}: an older copy, or damaged" * (behind > 0)
-
-
-def limit_with(path: Path, given: Mapping[str, Any], usual: Limit) -> Limit:
-    """What a client's owner allows: what is given now, and else as the ledger has it, or else as usual.
-
-    Example:
-        >>> limit_with(Path("no such ledger"), {"reports": 20, "epsilon_per_report": None}, Limit(1000, 1.0))
-        Limit(reports=20, epsilon_per_report=1.0, releases=1, epsilon_per_release=1.0)
-    """
-    changes = {name: value for name, value in given.items() if value is not None}
-    _, before, _ = read_ledger(path)
-    if before is None and "epsilon_per_report" in changes:
-        changes = {"epsilon_per_release": None} | changes  # then as per report, unless given
-    return replace(before or usual, **changes)
 
 
 def check_place(path: Path, witness: str | Path | None, spend_missing: bool) -> None:
@@ -613,16 +577,6 @@ def check_place(path: Path, witness: str | Path | None, spend_missing: bool) -> 
 _RELEASED = ("epsilon", "mechanism", "released")
 
 
-def _place(entry: Mapping[str, Any]) -> str:
-    """Where an entry says that the witness is; ledgers of older turnouts say it in another word."""
-    told = entry.get("place") or (entry.get("witness") if entry["entry"] == "opened" else "")
-    return str(told or "")
-
-
-def _last_place(journal: Journal) -> str:
-    return next((told for entry in reversed(journal.entries) if (told := _place(entry))), "")
-
-
 def _place_of_witness(journal: Journal) -> Path:
     """Where the ledger says that it is; for a new ledger, the usual place."""
-    return Path(_last_place(journal) or usual_place(journal.path))
+    return Path(last_place(journal.entries) or usual_place(journal.path))

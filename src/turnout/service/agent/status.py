@@ -10,7 +10,8 @@ from typing import Any
 from turnout.client.durable import has_reported
 from turnout.errors import FileProblem
 from turnout.privacy.journal import entries_of
-from turnout.privacy.ledger import DELTA, read_ledger
+from turnout.privacy.ledger import DELTA
+from turnout.privacy.ledger_file import read_ledger
 from turnout.service.agent.command_work import left_over
 from turnout.service.agent.lease import MARKER
 from turnout.service.agent.membership import LOCK, PENDING, Membership

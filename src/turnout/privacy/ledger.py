@@ -545,7 +545,7 @@ class Ledger:
     def _refuse_missing_witness(self) -> NoReturn:
         raise LedgerRolledBack(
             f"{self._journal.path}: no witness at {self._witness.path} (the ledger's was at "
-            f"{last_place(self._journal.entries) or 'an unknown place'}): without it no restored older copy is noticed. "
+            f"{last_place(self._journal.entries) or 'an unknown place'}): without it no older copy is noticed. "
             "Name its place (witness=…, turnout join --witness), or bring it back. If it is lost, spend_missing=True "
             "(turnout join --count-missing-as-spent) goes on with a new one, and every total says so from then on"
         )

@@ -19,6 +19,7 @@ from client.faults import Crash, CrashingDisk
 from service.fake_coordinator import DirectWire, FakeCoordinator
 from turnout.algorithm.client import Prior
 from turnout.algorithm.mechanisms import Clamp, Memoized, PaperCoin
+from turnout.client import store
 from turnout.client.durable import DATUM, DurableClient, Stopped, StoreRolledBack, account_for_all
 from turnout.client.store import RoundLost, RoundPassed
 from turnout.errors import FileProblem
@@ -66,6 +67,7 @@ class Life:
         self.levels = {}  # what was ever acted on: epsilon
         self.tosses, self.drawn = {}, {}
         self.at_risk = self.chance.sample(PARTS, 2)
+        self.intact = True  # no file was ever lost or restored: then nothing may be refused
         self.copies, self.rounds = [], {}
         self.told = []
         self.take_copy(self.newest)
@@ -104,7 +106,9 @@ class Life:
                     way(run, mechanism, accepts, disk, spend_missing)
                 self.take_copy(self.newest)
                 return
-            except (LedgerRolledBack, StoreRolledBack):
+            except (LedgerRolledBack, StoreRolledBack) as refused:
+                if self.intact:
+                    raise Falsehood(f"refused, though its files are in order: {refused}: {self.told}") from refused
                 if spend_missing or self.chance.random() < 0.4:  # the owner finds the newest files after all
                     self.put_back(self.newest, PARTS)
                     return
@@ -116,7 +120,14 @@ class Life:
             (self.device / run).mkdir(exist_ok=True)
             client = stack.enter_context(
                 DurableClient(
-                    self.device / run, self.costs, mechanism, ledger=ledger, run=run, prior=Prior(0.5), disk=disk
+                    self.device / run,
+                    self.costs,
+                    mechanism,
+                    ledger=ledger,
+                    run=run,
+                    prior=Prior(0.5),
+                    after_stop=self.chance.choice(("leave", "follow")),
+                    disk=disk,
                 )
             )
             for round in self.next_rounds(run):
@@ -174,6 +185,7 @@ class Life:
     def restore(self):
         """Some of the files as they were."""
         if self.copies:
+            self.intact = False
             for part in self.some_parts():  # each as old as it happens to be
                 self.put_back(self.chance.choice(self.copies), [part])
 
@@ -182,6 +194,7 @@ class Life:
         return self.chance.sample(self.at_risk, self.chance.choice((1, 1, 2)))
 
     def lose(self):
+        self.intact = False
         for part in self.some_parts():
             if part == "rounds":
                 shutil.rmtree(self.device)
@@ -205,6 +218,8 @@ class Life:
         """A bit that has left the client: what it was tossed from, at that time, is what was given away."""
         if self.bits.setdefault((run, round), bit) != bit:
             raise Falsehood(f"another bit for round {round} of {run}: {self.told}")
+        if (run, round) not in self.tosses:
+            return  # it followed public data, after the stop
         mechanism, level = self.tosses[run, round]
         if level is None:
             self.reports[run, round] = epsilon_of(mechanism)
@@ -233,6 +248,8 @@ class Life:
             self.drawn[str(found["coefficients"])] = client._mechanism.epsilon
             return found
 
+        patch.setattr(store, "LINES", 9)  # so that files are tidied, too
+        patch.setattr(store, "KEPT", 3)
         patch.setattr(DurableClient, "_toss", noted)
         patch.setattr(DurableClient, "_draw_release", drawn)
 
@@ -244,7 +261,9 @@ class Life:
                 shown, words = ledger.account(DELTA), repr(ledger)
                 pure = ledger.account(0.0).epsilon
                 epsilon_per_report = ledger.limit.epsilon_per_report
-        except (LedgerRolledBack, FileProblem, ValueError):
+        except (LedgerRolledBack, FileProblem, ValueError) as refused:
+            if self.intact:
+                raise Falsehood(f"refused, though its files are in order: {refused}: {self.told}") from refused
             return  # refused: nothing is shown
         if epsilon_per_report > 1.0:
             raise Falsehood(f"a limit of {epsilon_per_report} that nobody has set: {self.told}")

@@ -12,7 +12,7 @@ from hypothesis import strategies as some
 from scipy.optimize import minimize_scalar
 
 from turnout.errors import TurnoutError
-from turnout.privacy.accounting import EVERY_REPORT, report_epsilon, total_epsilon
+from turnout.privacy.accounting import EVERYTHING, report_epsilon, total_epsilon
 from turnout.privacy.filter import RenyiFilter, renyi_epsilon, renyi_to_epsilon
 
 DELTA = 1e-6
@@ -220,7 +220,7 @@ def test_the_account_promises_the_limit_and_a_billionth():
     watch.spend(0.4, 0.6)
     promised = watch.account()
     assert promised.epsilon == pytest.approx(8.0 * (1.0 + 1e-9), rel=1e-12)
-    assert (promised.delta, promised.rounds, promised.against) == (DELTA, 1, EVERY_REPORT)
+    assert (promised.delta, promised.rounds, promised.against) == (DELTA, 1, EVERYTHING)
 
 
 def test_the_limit_is_kept_from_the_first_report_to_the_last_float():

@@ -29,7 +29,8 @@ UP = 1.0 + 16.0 * UNIT
 SMALLEST_LOW = 1e-100
 """Below it the walk would overflow; the sum of the reports' own epsilons is given instead."""
 
-EVERY_REPORT = str(Observer())
+EVERYTHING = str(Observer())
+"""Against an observer of every report."""
 
 
 @dataclass(frozen=True)
@@ -197,11 +198,11 @@ def total_delta(low: float, high: float, rounds: int, epsilon: float) -> Account
     if not epsilon >= 0.0:
         raise invalid("epsilon", "a total of at least 0", epsilon, "give 0 or more")
     if report_epsilon(low, high) * rounds <= epsilon:  # pure: also where both are infinite
-        return Account(epsilon, 0.0, rounds, EVERY_REPORT, "sum of the reports")
+        return Account(epsilon, 0.0, rounds, EVERYTHING, "sum of the reports")
     if min(low, 1.0 - high) < SMALLEST_LOW:
-        return Account(epsilon, 1.0, rounds, EVERY_REPORT, "no bound")
+        return Account(epsilon, 1.0, rounds, EVERYTHING, "no bound")
     walk = Walk.of(dominating_pair(low, high), rounds)
-    return Account(epsilon, walk.delta(epsilon), rounds, EVERY_REPORT, _how(low, high))
+    return Account(epsilon, walk.delta(epsilon), rounds, EVERYTHING, _how(low, high))
 
 
 def total_epsilon(low: float, high: float, rounds: int, delta: float) -> Account:
@@ -227,9 +228,9 @@ def total_epsilon(low: float, high: float, rounds: int, delta: float) -> Account
     check_delta(delta)
     pure = report_epsilon(low, high) * rounds * UP
     if delta == 0.0 or pure == 0.0 or not math.isfinite(pure) or low < SMALLEST_LOW:
-        return Account(pure, delta, rounds, EVERY_REPORT, "sum of the reports")
+        return Account(pure, delta, rounds, EVERYTHING, "sum of the reports")
     walk = Walk.of(dominating_pair(low, high), rounds)
-    return Account(min(pure, least_epsilon(walk.delta, pure, delta)), delta, rounds, EVERY_REPORT, _how(low, high))
+    return Account(min(pure, least_epsilon(walk.delta, pure, delta)), delta, rounds, EVERYTHING, _how(low, high))
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from turnout.algorithm.mechanism import Mechanism, Public
 from turnout.errors import invalid
 from turnout.privacy.account_of import account_of
-from turnout.privacy.accounting import EVERY_REPORT, Account, provided, shown, total_epsilon
+from turnout.privacy.accounting import EVERYTHING, Account, provided, shown, total_epsilon
 from turnout.privacy.certificate import certificate
 from turnout.privacy.observer import Observer
 
@@ -39,7 +39,7 @@ class Claim:
     delta: float = 0.0
     of: str = "total"
     reports: int = 0
-    against: str = EVERY_REPORT
+    against: str = EVERYTHING
     assumptions: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:

@@ -19,7 +19,7 @@ from turnout.algorithm.mechanisms.paper_coin import PaperCoin
 from turnout.algorithm.mechanisms.randomized_response import RandomizedResponse
 from turnout.algorithm.mechanisms.tracking_clamp import TrackingClamp
 from turnout.algorithm.thresholds import on_the_coin
-from turnout.errors import invalid
+from turnout.errors import check_kind, invalid
 from turnout.privacy.accounting import provided, report_epsilon
 from turnout.privacy.observer import OWN_BOX, OWN_BOXES, OWN_CHANNEL, OWN_PROBABILITY, Observer
 
@@ -79,6 +79,8 @@ def certificate(mechanism: Mechanism, observer: Observer = Observer()) -> Certif
         pure epsilon 1 per report, against an observer of every report (the box [0.2689, 0.7311])
     """
     check_mechanism(mechanism)
+    remedy = 'write Observer("sum", honest=1198, averaging=Averaging(by="probability")), or leave it out'
+    check_kind("observer", observer, Observer, "a turnout.privacy.observer.Observer", remedy)
     observer.check(mechanism)
     epsilon, per, why = _bound(mechanism)
     return Certificate(epsilon, per, str(observer), why, (*observer.assumptions(mechanism), *_of_ones_own(mechanism)))

@@ -10,7 +10,7 @@ import math
 from typing import Any, Self
 
 from turnout.errors import TurnoutError, invalid
-from turnout.privacy.accounting import EVERY_REPORT, UNIT, Account, check_box, check_delta, report_epsilon
+from turnout.privacy.accounting import EVERYTHING, UNIT, Account, check_box, check_delta, report_epsilon
 
 ROUNDING = 1e-9
 """The share by which the limit may be passed, so that n reports of epsilon / n each are n; the account says so."""
@@ -101,7 +101,7 @@ class RenyiFilter:
         """
         if not self.allows(low, high):
             raise TurnoutError(
-                f"total epsilon {self.epsilon} at delta {self.delta} against {EVERY_REPORT} allows no further report "
+                f"total epsilon {self.epsilon} at delta {self.delta} against {EVERYTHING} allows no further report "
                 f"from the box [{low}, {high}]: stop reporting, or choose a narrower box"
             )
         self.spent = self._after(low, high)
@@ -113,7 +113,7 @@ class RenyiFilter:
 
     def account(self) -> Account:
         """What is promised once the filter has the last word: the limit, over the reports so far."""
-        return Account(self.epsilon * (1.0 + ROUNDING), self.delta, self.reports, EVERY_REPORT, "Rényi filter")
+        return Account(self.epsilon * (1.0 + ROUNDING), self.delta, self.reports, EVERYTHING, "Rényi filter")
 
     def state(self) -> dict[str, Any]:
         """Everything, as plain numbers and lists; `from_state` makes the filter again."""

@@ -16,7 +16,7 @@ import numpy as np
 
 from turnout.errors import MissingExtra, invalid
 from turnout.privacy.accounting import (
-    EVERY_REPORT,
+    EVERYTHING,
     SMALLEST_LOW,
     UNIT,
     UP,
@@ -74,9 +74,9 @@ def total_epsilon_of_plan(plan: Iterable[tuple[float, float, int]], delta: float
         return total_epsilon(*box, count, delta)
     tiny = any(low < high and low < SMALLEST_LOW for low, high in counts)
     if delta == 0.0 or pure == 0.0 or not math.isfinite(pure) or tiny:
-        return Account(pure, delta, rounds, EVERY_REPORT, "sum of the reports")
+        return Account(pure, delta, rounds, EVERYTHING, "sum of the reports")
     groups = _groups(Counter({dominating_pair(*box): count for box, count in counts.items() if box[0] < box[1]}))
-    return Account(min(pure, _compose(groups, delta)), delta, rounds, EVERY_REPORT, "loss distributions")
+    return Account(min(pure, _compose(groups, delta)), delta, rounds, EVERYTHING, "loss distributions")
 
 
 def split_on_grid(losses: Array, mass: Array, step: float) -> tuple[int, Array]:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from turnout.privacy.accounting import EVERY_REPORT, UP, Account, check_delta, report_epsilon, total_epsilon
+from turnout.privacy.accounting import EVERYTHING, UP, Account, check_delta, report_epsilon, total_epsilon
 from turnout.privacy.filter import renyi_epsilon, renyi_to_epsilon
 from turnout.privacy.observer import FIXED_NUMBER, NOT_ADAPTIVE, ONE_LEDGER, UNWITNESSED
 
@@ -140,7 +140,7 @@ class Spending:
         total = math.fsum([*releases, found.epsilon]) * (UP if len(releases) + bool(number) > 1 else 1.0)
         over = f"all reports from {made}{f' and {number:,} others' if number else ''}"
         how = f"pure, and {found.how}" if number else "pure"
-        whole = Account(total, delta if number else 0.0, number, EVERY_REPORT, how, found.assumptions, over)
+        whole = Account(total, delta if number else 0.0, number, EVERYTHING, how, found.assumptions, over)
         return whole.assuming(ONE_LEDGER)
 
 
@@ -154,9 +154,9 @@ def total_of(reports: Mapping[Kind, int], delta: float) -> Account:
     kinds = {kind: number for kind, number in reports.items() if number > 0 and kind.epsilon > 0.0}
     number = sum(reports.values())
     if not kinds:
-        return Account(0.0, delta, number, EVERY_REPORT, "nothing was reported" if not number else "nothing private")
+        return Account(0.0, delta, number, EVERYTHING, "nothing was reported" if not number else "nothing private")
     if any(math.isinf(kind.epsilon) for kind in kinds):
-        return Account(math.inf, delta, number, EVERY_REPORT, "reports without a certificate")
+        return Account(math.inf, delta, number, EVERYTHING, "reports without a certificate")
     assumed = () if len(kinds) == 1 else (NOT_ADAPTIVE,)
     pure = math.fsum(kind.epsilon * count for kind, count in kinds.items()) * UP
     tried = [(pure, "sum of the reports")]
@@ -167,7 +167,7 @@ def total_of(reports: Mapping[Kind, int], delta: float) -> Account:
             how = parts[0].how if len(parts) == 1 else "each kind with its share of delta"
             tried.append((math.fsum(part.epsilon for part in parts) * (1.0 if len(parts) == 1 else UP), how))
     epsilon, how = min(tried)
-    return Account(epsilon, delta, number, EVERY_REPORT, how, assumed)
+    return Account(epsilon, delta, number, EVERYTHING, how, assumed)
 
 
 def plain(number: float) -> float | str:

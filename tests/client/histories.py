@@ -216,12 +216,13 @@ class Life:
 
     def report(self, run, round, bit):
         """A bit that has left the client: what it was tossed from, at that time, is what was given away."""
-        if self.bits.setdefault((run, round), bit) != bit:
+        if self.bits.get((run, round), bit) != bit:
             raise Falsehood(f"another bit for round {round} of {run}: {self.told}")
         if (run, round) not in self.tosses:
             return  # it followed public data, after the stop
         mechanism, level = self.tosses[run, round]
         if level is None:
+            self.bits[run, round] = bit  # of what is public or released, another bit tells nothing
             self.reports[run, round] = epsilon_of(mechanism)
             return
         self.levels.setdefault(level, self.drawn[level])

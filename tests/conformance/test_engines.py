@@ -53,7 +53,7 @@ class TestEngine:
         given = options(CLIENTS)[option], mechanisms(CLIENTS)[mechanism]
         averaging = given[0].get("averaging", Averaging())
         if given[1].needs_public_average and averaging.by == "probability":
-            with pytest.raises(ValueError, match="which is then private"):
+            with pytest.raises(ValueError, match="where averages are not public"):
                 run(problems(CLIENTS)["paper"], given[1], 5, engine, threads, **given[0])
             return
         problem = problems(CLIENTS)["paper"]

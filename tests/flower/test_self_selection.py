@@ -256,7 +256,7 @@ def test_the_log_is_in_flowers_style(told):
     assert "Self-selection settings:" in text
     assert "of 50 nodes volunteered (capacity 15, signal 1)" in text
     assert "epsilon 1.000 per report; total epsilon" in text
-    assert "at delta 1e-06 over 2 reports, against an observer of every report (" in text
+    assert "at delta 1e-06 over 2 reports, against an observer of every report, if how many reports" in text
 
 
 def test_a_box_that_follows_the_average_can_bring_what_it_cannot_at_a_half(told):

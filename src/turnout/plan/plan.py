@@ -41,7 +41,7 @@ class Plan:
         >>> from turnout import paper_population
         >>> found = plan(Wish(paper_population().problem(600), rounds=500, budget=3.0, observer="sum"))
         >>> sorted(found.settings())
-        ['averaging', 'capacity', 'controller', 'honest', 'mechanism', 'observer', 'rounds', 'start']
+        ['assuming', 'averaging', 'capacity', 'controller', 'honest', 'mechanism', 'observer', 'rounds', 'start']
     """
 
     wish: Wish

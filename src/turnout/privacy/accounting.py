@@ -301,7 +301,7 @@ def is_symmetric(low: float, high: float) -> bool:
         >>> is_symmetric(0.1, 1.0 - 0.1), is_symmetric(0.1, 0.8)
         (True, False)
     """
-    return math.isclose(low, 1.0 - high, rel_tol=1e-12)
+    return math.isclose(low + high, 1.0, rel_tol=1e-15) and math.isclose(low, 1.0 - high, rel_tol=1e-9)
 
 
 def check_box(low: float, high: float) -> None:

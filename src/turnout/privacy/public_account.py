@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from turnout.algorithm.mechanism import Mechanism
 from turnout.privacy.account_of import account_of
 from turnout.privacy.accounting import Account, check_delta, shown
@@ -43,7 +45,8 @@ class PublicAccount:
         if reports < 1 and self.per == "report":
             return Account(0.0, self.delta, 0, self.against, "no report yet", self.assumptions)
         found = account_of(self._mechanism, max(reports, 1), self.delta, self._observer)
-        return found.assuming(FIXED_NUMBER) if self.per == "report" and found.delta > 0.0 else found
+        on_the_way = self.per == "report" and found.delta > 0.0 and 0.0 < found.epsilon < math.inf
+        return found.assuming(FIXED_NUMBER) if on_the_way else found
 
     def sentence(self, reports: int) -> str:
         """The account in one line, for the log and the operator's page."""

@@ -37,7 +37,7 @@ class Run:
     schedule: Schedule
     averaging: Averaging
     keep: Keep | None
-    observer: Observer
+    observer: Observer = Observer()  # noqa: RUF009 (frozen)
 
     @property
     def seen_by(self) -> Observer:

@@ -468,7 +468,6 @@ class Ledger:
         unwitnessed = note is None and bool(journal.entries or journal.torn)
         if unwitnessed and not self._spends_missing:
             self._witness.check_folder()
-        if unwitnessed and not self._spends_missing:
             self._refuse_missing_witness()
         note = note or Note(journal.head if unwitnessed else Head())
         self._witness.seen = note.head

@@ -135,3 +135,11 @@ def test_storage_that_is_away_for_a_moment_is_waited_for(tmp_path):
         assert agent.step() is None  # noted, and tried again
         away.rename(there)
         assert agent.step() is not None
+
+
+def test_a_welcome_that_was_cut_off_is_asked_for_again(tmp_path):
+    coordinator = FakeCoordinator()
+    coordinator.scripted = [(201, b""), (201, b'{"version": 1, "run')]
+    make(tmp_path, coordinator).run(rounds=1)
+    assert len(coordinator.books) == 1
+    assert len(set(coordinator.nonces)) == 1

@@ -32,6 +32,9 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.5, 60.0
 LONGEST_POLL = 5.0
 """Seconds between two questions for the next round, while the coordinator answers well."""
 
+MOST_GARBLED = 4
+"""Welcomes that cannot be read, in a row: then it is no coordinator."""
+
 OF_THE_OPERATOR = ("password", "host")
 """Refusals that only the operator's listener makes."""
 
@@ -149,7 +152,7 @@ class Dialogue:
             RefusedByCoordinator: the code, or all of this, is not accepted.
             ProtocolProblem: the answer is not of this protocol.
         """
-        body = json.dumps({"code": code, "nonce": nonce}).encode()
+        body, garbled = json.dumps({"code": code, "nonce": nonce}).encode(), 0
         while True:
             reply = self._request("POST", ENROL, body, None)
             if reply is None:
@@ -158,8 +161,11 @@ class Dialogue:
                 raise RefusedByCoordinator(f"the coordinator does not enrol this device: {_message(reply)}")
             try:
                 return Welcome.read(read_json(reply.body))
-            except ValueError as error:
-                raise ProtocolProblem(f"the coordinator's welcome cannot be used: {error}") from None
+            except ValueError as error:  # cut off on the way, perhaps: the same nonce is the same device again
+                garbled += 1
+                if garbled >= MOST_GARBLED:
+                    raise ProtocolProblem(f"the coordinator's welcome cannot be used: {error}") from None
+                self._fail("a welcome that cannot be read")
 
     def round(self, token: str, run: str) -> Offer:
         """The round that is open.

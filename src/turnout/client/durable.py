@@ -45,8 +45,8 @@ from turnout.privacy.observer import Observer
 from turnout.privacy.spending import Kind
 from turnout.problem.costs import Array, Costs, PolynomialCosts
 
-ROUNDS = "rounds.jsonl"
-"""A run's file in its folder."""
+LEDGER, ROUNDS = "ledger.jsonl", "rounds.jsonl"
+"""A client's ledger in its folder, unless it is elsewhere; and a run's file, in the run's folder."""
 
 DATUM = "the cost of taking part"
 """The private datum of every client's ledger."""
@@ -148,6 +148,8 @@ class DurableClient:
         self._averaging = averaging or Averaging()
         self._promise = certificate(mechanism, Observer(averaging=self._averaging))
         self._kind = _kind_of(mechanism, self._promise.epsilon)
+        self._settings = settings_of(mechanism)
+        self._made = json.dumps(self._settings, sort_keys=True)  # as coins have it
         self._after_stop = after_stop
         self._check(follow_at)
         self._follow_at = prior.average if follow_at is None and self._averaging.by == "probability" else follow_at
@@ -288,7 +290,7 @@ class DurableClient:
         """
         if not self._mechanism.releases_once:
             return None
-        settings = settings_of(self._mechanism)
+        settings = self._settings
         with self._ledger.turn():
             if self._costs is not None and self._ledger.release_is_due(settings):
                 self._ledger.check_release(self._promise.epsilon)
@@ -306,7 +308,7 @@ class DurableClient:
 
     def _draw_release(self, settings: dict[str, Any], costs: Costs) -> dict[str, Any]:
         # Whichever run it is for: a restored copy that joins another one releases the same.
-        made = ("release", self._ledger.releases, json.dumps(settings, sort_keys=True), float(self._weight))
+        made = ("release", self._ledger.releases, self._made, float(self._weight))
         coins = self._coins or KeyedCoins(self._ledger.key, made)
         draw = coins.uniform([self._client_id], 0, ENROLMENT)
         found = self._mechanism.enrol(costs, draw, self._weight)
@@ -375,10 +377,9 @@ class DurableClient:
         """All that the probability depends on, but for the cost, is in the coin: a coin serves one probability."""
         if self._coins is not None:
             return self._coins.uniform([self._client_id], round)
-        made = json.dumps(settings_of(self._mechanism), sort_keys=True)
         acting = "" if self._memory is None else repr(self._store.releases[-1])
         history = (float(state.participations[0]), float(np.max(state.rounds)), self._averaging.by)
-        now = (kind, self._run, made, acting, float(self._weight), signal, *history)
+        now = (kind, self._run, self._made, acting, float(self._weight), signal, *history)
         return KeyedCoins(self._ledger.key, now).uniform([self._client_id], round)
 
     def _toss(self, round: int, signal: float, state: ClientState) -> Decision:

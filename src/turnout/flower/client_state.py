@@ -14,7 +14,7 @@ from flwr.app import ConfigRecord, RecordDict
 from turnout.algorithm.client import Averaging, ClientState, Prior, client_step
 from turnout.algorithm.coins import ENROLMENT, Coins
 from turnout.algorithm.mechanism import Mechanism
-from turnout.client.durable import DATUM, DurableClient, Stopped, account_for_all
+from turnout.client.durable import DATUM, LEDGER, DurableClient, Stopped, account_for_all
 from turnout.client.store import Conflict, RoundLost, RoundPassed, missed
 from turnout.flower.protocol import RECORD, Question
 from turnout.privacy.journal import Disk, InUse
@@ -45,7 +45,7 @@ class StateDirectory:
 
     def __init__(self, folder: str | Path, witness: str | Path | None = None, ledger: str | Path | None = None) -> None:
         self._folder, self._witness = Path(folder), witness
-        self._ledger = Path(ledger or self._folder / "ledger.jsonl")
+        self._ledger = Path(ledger or self._folder / LEDGER)
         if not self._folder.is_dir():
             raise FileNotFoundError(f"{folder}: no such state directory: create it first")
 

@@ -204,16 +204,7 @@ class ClampByClient(Mechanism):
         """The boxes."""
         return self.low, self.high
 
-    @staticmethod
-    def response(intent: Any, average: Any, parameters: Any) -> Any:
-        """The intent itself; the box does the rest."""
-        return intent
-
-    @staticmethod
-    def limits(average: Any, parameters: Any) -> tuple[Any, Any]:
-        """The boxes themselves."""
-        low, high = parameters
-        return low, high
+    response, limits = staticmethod(Clamp.response), staticmethod(Clamp.limits)
 
 
 def our_mechanisms(

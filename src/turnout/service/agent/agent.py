@@ -24,7 +24,7 @@ from typing import Any
 from turnout.algorithm.coins import Coins
 from turnout.algorithm.mechanism import Mechanism
 from turnout.client.cost_files import Cost, cost_from
-from turnout.client.durable import DATUM, account_for_all, has_reported
+from turnout.client.durable import DATUM, LEDGER, account_for_all, has_reported
 from turnout.errors import FileProblem, invalid
 from turnout.privacy.accounting import Account
 from turnout.privacy.journal import Disk
@@ -38,7 +38,6 @@ from turnout.service.agent.device_rounds import LEFT, DeviceRounds, RoundDone
 from turnout.service.agent.dialogue import Backoff, Dialogue, Halted, RefusedByCoordinator
 from turnout.service.agent.lease import MARKER, CalledWork, Lease, Participation, Work, boot_clock
 from turnout.service.agent.membership import PENDING, Membership, check_code, enrolled, make_folder, take_folder
-from turnout.service.agent.status import LEDGER
 from turnout.service.protocol import Welcome
 
 LONGEST_LEASE = 3600.0
@@ -284,7 +283,6 @@ class Agent:
         except RefusedByCoordinator:
             (self._folder / PENDING).unlink(missing_ok=True)
             raise
-        assert membership.welcome is not None
         if membership.ledger != ledger:
             membership = replace(membership, ledger=ledger)
             membership.save(self._folder, self._disk)

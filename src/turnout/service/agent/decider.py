@@ -10,7 +10,7 @@ from typing import Any
 from turnout.algorithm.coins import Coins
 from turnout.algorithm.mechanism import Mechanism
 from turnout.client.cost_files import Cost, cost_from
-from turnout.client.durable import DATUM, DurableClient, Stopped, account_for_all, at_most, settings_of
+from turnout.client.durable import DATUM, LEDGER, DurableClient, Stopped, account_for_all, at_most, settings_of
 from turnout.client.store import Conflict, RoundLost, RoundPassed
 from turnout.errors import FileProblem, TurnoutError
 from turnout.privacy.accounting import Account
@@ -19,7 +19,6 @@ from turnout.privacy.ledger import Ledger, Limit
 from turnout.problem.costs import Costs
 from turnout.service.agent.agreement import Agreement, agree
 from turnout.service.agent.membership import Membership
-from turnout.service.agent.status import LEDGER
 from turnout.service.protocol import Offer
 
 USUAL_LIMIT = Limit(reports=10_000, epsilon_per_report=1.0)
@@ -89,18 +88,15 @@ class Decider:
         """
         welcome, (_, averaging) = self._membership.welcome, self._membership.start()
         assert welcome is not None
-        accept, limit = bool(self._ledger_options["accept_uncertified"]), self._limit or USUAL_LIMIT
-        if not self._path.exists():  # a device that declines leaves no ledger behind, with a limit that was not meant
-            self._agreement = agree(welcome.mechanism, averaging, limit=limit, own=own, accept_uncertified=accept)
-            return self._agreement
-        ledger = self._open_ledger()
+        # None is begun yet: a device that declines leaves no ledger behind, with a limit that was not meant.
+        ledger = self._open_ledger() if self._path.exists() else None
         self._agreement = agree(
             welcome.mechanism,
             averaging,
-            limit=ledger.limit,
+            limit=ledger.limit if ledger is not None else self._limit or USUAL_LIMIT,
             own=own,
-            accept_uncertified=accept,
-            release_is_due=ledger.release_is_due,
+            accept_uncertified=bool(self._ledger_options["accept_uncertified"]),
+            release_is_due=ledger.release_is_due if ledger is not None else lambda settings: True,
         )
         return self._agreement
 

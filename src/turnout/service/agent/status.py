@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from turnout.client.durable import has_reported
+from turnout.client.durable import LEDGER, ROUNDS, has_reported
 from turnout.errors import FileProblem
 from turnout.privacy.journal import entries_of
 from turnout.privacy.ledger import DELTA
@@ -15,8 +15,6 @@ from turnout.privacy.ledger_file import read_ledger
 from turnout.service.agent.command_work import left_over
 from turnout.service.agent.lease import MARKER
 from turnout.service.agent.membership import LOCK, PENDING, Membership
-
-LEDGER, ROUNDS = "ledger.jsonl", "rounds.jsonl"
 
 
 def read_status(folder: str | Path, ledger: str | Path | None = None) -> dict[str, Any]:

@@ -46,7 +46,7 @@ def is_quick(group, name):
     """Whether an engine checks the case in every run of the tests: most of its time goes into compiling kernels."""
     if group == "mechanisms and options":
         mechanism, option = name.rsplit(", ", 1)
-        return option == "plain" or (mechanism == WITH_MORE_OPTIONS and option in ("prior", "by probability", "all"))
+        return option == "plain" or (mechanism == WITH_MORE_OPTIONS and option in ("prior", "all"))
     return name in SOME[group]
 
 

@@ -6,9 +6,9 @@ from flwr.app import ArrayRecord
 from flwr.serverapp import strategy as flower
 
 from flower.apps import fedavg, make_app, partition, run, start, update
-from turnout.algorithm.mechanisms.paper_coin import PaperCoin
+from turnout.algorithm import PaperCoin
 from turnout.flower import InProcessGrid, SelfSelection
-from turnout.flower.stored_updates import StoredUpdates
+from turnout.flower.replies import StoredUpdates
 
 
 def model(*numbers, count=3):

@@ -5,10 +5,9 @@ import math
 import pytest
 
 from turnout import Classical, PaperCoin
-from turnout.algorithm.mechanisms import Clamp, Memoized, TrackingClamp
-from turnout.privacy.account_of import account_of
+from turnout.algorithm import Clamp, Memoized, TrackingClamp
+from turnout.privacy.accounts import PublicAccount, account_of
 from turnout.privacy.observer import FIXED_NUMBER
-from turnout.privacy.public_account import PublicAccount
 
 DELTA = 1e-6
 

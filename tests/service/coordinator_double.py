@@ -8,10 +8,10 @@ from collections import defaultdict
 import numpy as np
 
 from turnout import Averaging, PaperCoin, paper_population
-from turnout.algorithm.client import ClientState, client_step
-from turnout.algorithm.coins import ENROLMENT, SeededCoins
-from turnout.client.store import missed
-from turnout.service.fleet.fleet import Fleet
+from turnout.algorithm import ClientState, SeededCoins, client_step
+from turnout.client import missed
+from turnout.problem import ENROLMENT
+from turnout.service.load_test.load_test import Fleet
 from turnout.service.protocol import Offer, Welcome
 
 DEVICES, SEED = 24, 5

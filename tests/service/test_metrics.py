@@ -11,11 +11,8 @@ import pytest
 from service.fake_operated import FakeOperated
 from service.running import begun, usual_rules
 from turnout import PaperCoin
-from turnout.algorithm.mechanisms.clamp import Clamp
-from turnout.algorithm.mechanisms.memoized import Memoized
-from turnout.privacy.accounting import provided
-from turnout.privacy.certificate import certificate
-from turnout.privacy.observer import FIXED_NUMBER
+from turnout.algorithm import Clamp, Memoized
+from turnout.privacy import FIXED_NUMBER, certificate, provided
 from turnout.service.coordinator.coordinator import Coordinator
 from turnout.service.coordinator.overview import Overview
 from turnout.service.operator.metrics import exposition, troubles
@@ -152,7 +149,7 @@ def test_no_trouble(changes):
 
 def test_metrics_and_status_need_no_server_libraries():
     code = (
-        "import sys, turnout.service.operator.metrics, turnout.service.operator.password, turnout.cli.status; "
+        "import sys, turnout.service.operator.metrics, turnout.service.operator.guard, turnout.cli.status; "
         "sys.exit(any(name in sys.modules for name in ('starlette', 'uvicorn', 'plotly', 'scipy', 'numba')))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

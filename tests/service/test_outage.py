@@ -19,19 +19,16 @@ from service.running import begun, codes_for, running, usual_rules
 from service.wiretap import Wiretap
 from statistical.binomial import assert_proportion
 from turnout import IntegralController, PaperCoin, PolynomialCosts, Prior, SelfTuningController, paper_population
-from turnout.algorithm.client import average_of, intent
-from turnout.algorithm.mechanism import Public
-from turnout.algorithm.mechanisms.clamp import Clamp
-from turnout.algorithm.mechanisms.classical import Classical
-from turnout.privacy.journal import Disk
-from turnout.privacy.ledger import Limit
+from turnout.algorithm import Clamp, Classical, Public, average_of, intent
+from turnout.client import Limit
+from turnout.files import Disk
 from turnout.service.agent.agent import Agent
-from turnout.service.agent.command_work import CommandWork
-from turnout.service.fleet.fleet import Fleet
-from turnout.service.fleet.rehearsal import Rehearsal
+from turnout.service.agent.work import CommandWork
+from turnout.service.load_test.devices import Rehearsal
+from turnout.service.load_test.load_test import Fleet
 from turnout.service.rounds import ClosedRound
 from turnout.service.rules import Rules, Safety, Timing
-from turnout.service.stores.locations import open_store
+from turnout.service.store.backup import open_store
 
 LIMIT = Limit(1000, 1.0)
 

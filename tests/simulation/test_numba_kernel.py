@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from turnout import IntegralController, paper_population, simulate
-from turnout.algorithm.mechanism import Mechanism
-from turnout.simulation.engines.numba_kernel import _fingerprint
+from turnout.algorithm import Mechanism
+from turnout.simulation.engines.numba.kernel import _fingerprint
 
 
 def function(text="x * SCALE", **constants):

@@ -22,8 +22,7 @@ def paper(
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-    from turnout.paper.reproduce import FIGURES, reproduce
-    from turnout.paper.settings import SETTINGS, mechanisms
+    from turnout.paper import FIGURES, SETTINGS, mechanisms, reproduce
 
     try:
         output.mkdir(parents=True, exist_ok=True)

@@ -12,8 +12,7 @@ from turnout.cli import choices
 from turnout.errors import Interrupted, invalid
 
 if TYPE_CHECKING:
-    from turnout.simulation.run_settings import Run
-    from turnout.simulation.trajectory import Trajectory
+    from turnout.simulation import Run, Trajectory
 
 _LIKE_PAPER = "9 / clients, for half of the paper's clients"
 
@@ -49,7 +48,7 @@ def simulate(
     [bold]Example:[/bold] turnout simulate --beta 3.5 --rounds 2000 -o run.npz
     """
     from turnout.settings import Table, read_toml
-    from turnout.simulation.run_settings import run_from_settings
+    from turnout.simulation import run_from_settings
 
     choices.check_output(output, ".npz")
     if resume is not None:
@@ -106,8 +105,7 @@ def _note_on_server(values: dict[str, Any]) -> str:
 
 
 def _continued(path: Path, rounds: int | None, engine: str | None, others: tuple[Any, ...]) -> Run:
-    from turnout.simulation.run_settings import continuation
-    from turnout.simulation.trajectory import Trajectory
+    from turnout.simulation import Trajectory, continuation
 
     if any(option is not None for option in others):
         allowed = "used with --rounds, --engine, --threads, --output and --json only"
@@ -141,7 +139,7 @@ def _go(run: Run, threads: int | None, output: Path | None, as_json: bool) -> No
 
 def _report(trajectory: Trajectory, run: Run, output: Path | None, as_json: bool, stopped: bool) -> None:
     from turnout.cli.show import print_summary, summary
-    from turnout.problem.optimum import optimum
+    from turnout.problem import optimum
 
     facts: dict[str, Any] = summary(trajectory)
     if facts["optimum_cost"] is None:  # a run does not keep all that it was made from
@@ -155,5 +153,59 @@ def _report(trajectory: Trajectory, run: Run, output: Path | None, as_json: bool
     print_summary(trajectory, facts)
     if stopped:
         typer.echo(f"interrupted after {trajectory.rounds} of {trajectory.provenance['rounds_asked']} rounds")
+    if output is not None:
+        typer.echo(f"saved {output}")
+
+
+def optimum(
+    settings: choices.Settings = None,
+    population: choices.PopulationChoice = None,
+    clients: choices.Clients = None,
+    population_seed: choices.PopulationSeed = None,
+    capacity: choices.Capacity = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Write the averages to this .csv file.", show_default=False)
+    ] = None,
+    as_json: choices.AsJson = False,
+) -> None:
+    """The averages that minimise the total cost, and their price.
+
+    Takes the same settings file as simulate, of which it reads population and capacity.
+
+    [bold]Example:[/bold] turnout optimum --population paper --capacity 600
+    """
+    import numpy as np
+
+    from turnout.display import number
+    from turnout.files import whole_file
+    from turnout.problem import kkt_residual
+    from turnout.problem import optimum as solve
+
+    choices.check_output(output, ".csv", [] if population is None else [Path(population)])
+    problem, _ = choices.problem_from(settings, population, clients, population_seed, capacity)
+    best = solve(problem)
+    evenly = problem.random_cost()
+    facts = {
+        "clients": len(problem),
+        "capacity": problem.capacity,
+        "cost": best.cost,
+        "price": best.price,
+        "always": int(np.sum(best.average == 1.0)),
+        "never": int(np.sum(best.average == 0.0)),
+        "kkt_residual": kkt_residual(problem, best),
+        "cost_if_chosen_at_random": evenly,
+    }
+    if output is not None:
+        with whole_file(output) as file:
+            file.write(b"client,average\n")
+            file.writelines(f"{client},{average!r}\n".encode() for client, average in enumerate(best.average.tolist()))
+    if as_json:
+        typer.echo(json.dumps(facts))
+        return
+    typer.echo(f"{facts['clients']:,} clients, capacity {number(problem.capacity)}")
+    typer.echo(f"smallest total cost  {best.cost:,.2f}  (clients chosen at random: {evenly:,.2f})")
+    typer.echo(f"price                {number(best.price)}")
+    typer.echo(f"at the bounds        {facts['always']} always take part, {facts['never']} never")
+    typer.echo(f"KKT residual         {facts['kkt_residual']:.1e} relative")
     if output is not None:
         typer.echo(f"saved {output}")

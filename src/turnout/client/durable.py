@@ -30,20 +30,24 @@ from typing import Any
 
 import numpy as np
 
-from turnout.algorithm.arithmetic import inside
-from turnout.algorithm.client import Averaging, ClientState, Prior, client_step
-from turnout.algorithm.coins import ENROLMENT, Coins, KeyedCoins
-from turnout.algorithm.mechanism import Mechanism, Public
-from turnout.algorithm.thresholds import on_the_coin
+from turnout.algorithm import (
+    Averaging,
+    ClientState,
+    Coins,
+    KeyedCoins,
+    Mechanism,
+    Prior,
+    Public,
+    client_step,
+    inside,
+    on_the_coin,
+)
+from turnout.client.ledger import BudgetSpent, Ledger
 from turnout.client.store import Decision, OnFile, RoundLost, RoundPassed, RoundStore, Stop
 from turnout.errors import TurnoutError, invalid
-from turnout.privacy.accounting import Account
-from turnout.privacy.certificate import certificate
-from turnout.privacy.journal import Disk
-from turnout.privacy.ledger import BudgetSpent, Ledger
-from turnout.privacy.observer import Observer
-from turnout.privacy.spending import Kind
-from turnout.problem.costs import Array, Costs, PolynomialCosts
+from turnout.files import Disk
+from turnout.privacy import Account, Kind, Observer, certificate
+from turnout.problem import ENROLMENT, Array, Costs, PolynomialCosts
 
 LEDGER, ROUNDS = "ledger.jsonl", "rounds.jsonl"
 """A client's ledger in its folder, unless it is elsewhere; and a run's file, in the run's folder."""
@@ -112,7 +116,7 @@ class DurableClient:
 
     Example:
         >>> import tempfile, turnout
-        >>> from turnout.privacy.ledger import Limit
+        >>> from turnout.client.ledger import Limit
         >>> costs = turnout.PolynomialCosts([[3.0]], powers=(2,))
         >>> with tempfile.TemporaryDirectory() as home:
         ...     limit, witness = Limit(100, 1.0), f"{home}/witness"

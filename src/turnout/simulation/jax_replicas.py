@@ -10,21 +10,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from turnout.algorithm.client import ClientState
-from turnout.algorithm.coins import SeededCoins
-from turnout.algorithm.server import IntegralController, IntegralState
-from turnout.problem.costs import Array, PolynomialCosts
-from turnout.problem.drawn import DrawnCosts
-from turnout.simulation.book import Book
-from turnout.simulation.engines.jax_engine import family_on, free_on, in_64_bits, rules_of, server_at, some_devices
-from turnout.simulation.engines.jax_kernel import LANES, History
-from turnout.simulation.engines.jax_layout import Devices, pieces_of
-from turnout.simulation.engines.jax_loop import LONGEST, Way, compiled
-from turnout.simulation.engines.options import JaxOptions
+from turnout.algorithm import ClientState, IntegralController, IntegralState, SeededCoins
+from turnout.problem import Array, DrawnCosts, PolynomialCosts
+from turnout.simulation.engines.engine import JaxOptions
+from turnout.simulation.engines.jax.engine import family_on, free_on, in_64_bits, rules_of, server_at, some_devices
+from turnout.simulation.engines.jax.kernel import LANES, History
+from turnout.simulation.engines.jax.layout import Devices, pieces_of
+from turnout.simulation.engines.jax.loop import LONGEST, Way, compiled
 from turnout.simulation.loop import Progress
-from turnout.simulation.measures import Measures, measure
-from turnout.simulation.recorder import Recorder
-from turnout.simulation.stage import Stage
+from turnout.simulation.recording import Measures, Recorder, measure
+from turnout.simulation.server_log import Book
+from turnout.simulation.setup import Stage
 from turnout.simulation.trajectory import Trajectory
 
 

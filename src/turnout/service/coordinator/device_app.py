@@ -12,26 +12,27 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from turnout.service.coordinator.answered import Answered
-from turnout.service.coordinator.coordinator import Coordinator
-from turnout.service.coordinator.open_round import Entry
-from turnout.service.listening.asgi import NO_STORE, Receive, Scope, Send, read_body, send_json
-from turnout.service.listening.limits import Limiter, address_group
-from turnout.service.logs import Log
-from turnout.service.protocol import (
+from turnout.service import (
     ENROL,
     LARGEST_BODY,
     LEAVE,
+    MISSING,
+    NO,
     PREFIX,
+    REFUSED,
     REPORT,
     ROUND,
+    YES,
+    Log,
     ProtocolProblem,
+    SparingLog,
     fields,
     read_json,
 )
-from turnout.service.rounds import MISSING, NO, REFUSED, YES
-from turnout.service.sparing_log import SparingLog
-from turnout.service.stores.store import StoreProblem
+from turnout.service.coordinator.coordinator import Coordinator
+from turnout.service.coordinator.open_round import Answered, Entry
+from turnout.service.http import NO_STORE, Limiter, Receive, Scope, Send, address_group, read_body, send_json
+from turnout.service.store import StoreProblem
 
 Headers = tuple[tuple[bytes, bytes], ...]
 Refusal = tuple[int, bytes, Headers]

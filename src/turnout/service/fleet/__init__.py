@@ -1,1 +1,0 @@
-"""Many simulated devices over real connections, for rehearsals and load tests."""

@@ -1,1 +1,0 @@
-"""Where a run is kept: SQLite or PostgreSQL behind one interface, backup and restore."""

@@ -190,7 +190,7 @@ class Oort(Random):
 
 RANDOM, BY_SIZE, OMNISCIENT = "Random selection", "Sampling by data size", "A server that knows every cost"
 OORT, OORT_CHEAP = "Oort, costs as its durations", "Oort, cheapness as its utility"
-OORT_TOLD_ALL = "Oort, the same, told by all in every round"
+OORT_TOLD_ALL = "Oort, the same, every cost known in every round"
 PEERS = {
     RANDOM: Random,
     BY_SIZE: ByDataSize,

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from turnout.algorithm.client import ClientState
-from turnout.algorithm.server import IntegralState
+from turnout.algorithm.controllers import IntegralState
 
 FLAGS = ("-O3", "-march=native", "-ffp-contract=off", "-shared", "-fPIC", "-pthread")
 """No fused multiply-add: it would change bits."""

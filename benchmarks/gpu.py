@@ -18,12 +18,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from turnout.algorithm.client import Averaging, Prior
+from turnout.algorithm.controllers import IntegralController
 from turnout.algorithm.mechanisms.paper_coin import PaperCoin
 from turnout.algorithm.mechanisms.tracking_clamp import TrackingClamp
-from turnout.algorithm.server import IntegralController
 from turnout.problem.population import drawn_paper_population, paper_population
-from turnout.simulation.engines import jax_engine
-from turnout.simulation.keep import Keep
+from turnout.simulation.engines.jax import engine as jax_engine
+from turnout.simulation.recording import Keep
 from turnout.simulation.schedule import Schedule
 from turnout.simulation.simulate import replicate, simulate
 

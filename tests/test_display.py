@@ -13,31 +13,31 @@ from turnout.algorithm.mechanisms import MECHANISMS, in_words
 from turnout.algorithm.mechanisms.clamp import Clamp
 from turnout.algorithm.mechanisms.learned_memoized import LearnedMemoized
 from turnout.algorithm.mechanisms.memoized import Memoized
+from turnout.attack.attack import infer
+from turnout.attack.cost_family import CostFamily
+from turnout.attack.reports import reports_of
+from turnout.audit.audit import audit
+from turnout.audit.claims import Claim
+from turnout.audit.reporters import MechanismReporter
 from turnout.client.durable import DurableClient
+from turnout.client.ledger import Ledger, Limit
 from turnout.client.store import Decision
 from turnout.display import card
 from turnout.plan.frontier import frontier
 from turnout.plan.plan import plan
 from turnout.plan.wish import Wish
 from turnout.privacy.accounting import total_epsilon
-from turnout.privacy.attack import infer
-from turnout.privacy.audit import audit
-from turnout.privacy.audit_claims import Claim
-from turnout.privacy.audit_reporters import MechanismReporter
 from turnout.privacy.certificate import certificate
-from turnout.privacy.cost_family import CostFamily
 from turnout.privacy.floor import floor
-from turnout.privacy.ledger import Ledger, Limit
 from turnout.service.agent.agent import Agent
 from turnout.service.agent.membership import Membership
-from turnout.service.fleet.fleet import Fleet
-from turnout.service.fleet.record import FleetRecord, SeenRound
+from turnout.service.load_test.load_test import Fleet
+from turnout.service.load_test.record import FleetRecord, SeenRound
 from turnout.service.protocol import Offer, Welcome
 from turnout.service.rounds import ClosedRound, Members, Position
 from turnout.service.rules import Rules, Safety, Timing
-from turnout.simulation.design import design_from_settings
-from turnout.simulation.reports import reports_of
-from turnout.simulation.sweep_table import Results
+from turnout.sweep.design import design_from_settings
+from turnout.sweep.table import Results
 from turnout.theory.tuning import tune
 
 POPULATION = turnout.paper_population(clients=40)
@@ -191,7 +191,7 @@ def test_what_a_client_keeps_to_itself_is_not_said(tmp_path):
 
 def test_what_a_flower_client_keeps_to_itself_is_not_said():
     flower = pytest.importorskip("turnout.flower")
-    from turnout.flower.cost_sources import Device
+    from turnout.flower.client_mod import Device
 
     assert repr(Device(context={"turnout-cost": 3.14}, last_training_seconds=2.72)) == "Device()"
     mod = flower.self_selection_mod(cost=3.14, mechanism=Clamp(1.0))

@@ -193,7 +193,7 @@ def works_without_extras(base: Environment) -> None:
     assert "engine      numpy" in base.turnout("simulate", "--rounds", "20")
 
 
-POSTGRES = "from turnout.service.stores.locations import open_store; open_store('postgresql://nowhere/turnout')"
+POSTGRES = "from turnout.service.store.backup import open_store; open_store('postgresql://nowhere/turnout')"
 MISSING: dict[str, list[tuple[str, ...] | str]] = {
     "lab": [("simulate", "--rounds", "9", "--engine", "numba"), ("plan", "--budget", "6"), ("paper",)],
     "server": [("serve", "--capacity", "4", "--missing", "absent")],
@@ -250,9 +250,9 @@ def healthy(port: int) -> bool:
 def test_postgres(environments: dict[str, Future[Environment]]) -> None:
     """Its library is there; no server is: that is said, and not that something is missing."""
     nowhere = f"postgresql://127.0.0.1:{free_port()}/turnout?connect_timeout=2"
-    code = f"from turnout.service.stores.locations import open_store; open_store({nowhere!r})"
+    code = f"from turnout.service.store.backup import open_store; open_store({nowhere!r})"
     last = environments["postgres"].result().python(code, status=1).strip().splitlines()[-1]
-    assert last.startswith("turnout.service.stores.store.StoreProblem: "), last
+    assert last.startswith("turnout.service.store.store.StoreProblem: "), last
 
 
 FLOWER = """

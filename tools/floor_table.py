@@ -11,7 +11,7 @@ import numpy as np
 from rich.progress import track
 
 from turnout import Problem, SeededCoins, optimum, paper_population
-from turnout.algorithm.enrolment import released
+from turnout.algorithm.client import released
 from turnout.algorithm.mechanism import Mechanism
 from turnout.algorithm.mechanisms.learned_memoized import LearnedMemoized
 from turnout.algorithm.mechanisms.memoized import Memoized

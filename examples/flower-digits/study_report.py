@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 from rich.table import Table
 
+from turnout.files.atomic import whole_file
 from turnout.report.page import Page
 from turnout.report.traces import INK, PALETTE, chart, line
-from turnout.simulation.output import whole_file
 
 SELECTIONS = {
     "random": "random",

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from turnout.algorithm.client import ClientState as ClientState
     from turnout.algorithm.coins import SeededCoins
     from turnout.algorithm.coins import SystemCoins as SystemCoins
+    from turnout.algorithm.controllers import IntegralController, SelfTuningController
     from turnout.algorithm.mechanisms.capped_coin import CappedCoin as CappedCoin
     from turnout.algorithm.mechanisms.clamp import Clamp
     from turnout.algorithm.mechanisms.classical import Classical
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
     from turnout.algorithm.mechanisms.paper_coin import PaperCoin
     from turnout.algorithm.mechanisms.randomized_response import RandomizedResponse as RandomizedResponse
     from turnout.algorithm.mechanisms.tracking_clamp import TrackingClamp as TrackingClamp
-    from turnout.algorithm.self_tuning import SelfTuningController
-    from turnout.algorithm.server import IntegralController
     from turnout.plan.wish import Wish as Wish
     from turnout.privacy.account_of import account_of
     from turnout.privacy.certificate import certificate
@@ -40,7 +39,7 @@ if TYPE_CHECKING:
     from turnout.problem.population import Population, paper_population, read_population
     from turnout.problem.problem import Problem
     from turnout.report.picture import plot
-    from turnout.simulation.keep import Keep
+    from turnout.simulation.recording import Keep
     from turnout.simulation.schedule import Schedule
     from turnout.simulation.simulate import replicate, simulate
     from turnout.simulation.trajectory import Trajectory

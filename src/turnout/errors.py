@@ -6,13 +6,13 @@ Every message names the thing, what is allowed, what came, and the remedy.
     TurnoutError          something failed at run time
     ├── FileProblem       a file is missing, truncated, of another kind, or cannot be written
     ├── MissingExtra      an optional library is not installed
-    ├── BudgetSpent, LedgerRolledBack, InUse          a client's ledger (turnout.privacy.ledger, .journal)
+    ├── BudgetSpent, LedgerRolledBack, InUse          a client's ledger (turnout.client.ledger, .journal)
     ├── RoundLost, RoundPassed, Conflict, Stopped, StoreRolledBack    a durable client (turnout.client)
-    ├── NotReplayable     a saved run cannot be made again (turnout.simulation.reports)
-    ├── ReporterProblem   a reporter under audit fails (turnout.privacy.audit_reporters)
+    ├── NotReplayable     a saved run cannot be made again (turnout.attack.reports)
+    ├── ReporterProblem   a reporter under audit fails (turnout.audit.reporters)
     ├── Impossible        a wish that nothing can grant (turnout.plan)
-    ├── ShardLost, ClusterTrouble                     a cluster (turnout.simulation.engines.ray_cluster)
-    ├── StoreProblem, StaleRound                      a coordinator's store (turnout.service.stores.store)
+    ├── ShardLost, ClusterTrouble                     a cluster (turnout.simulation.engines.ray.cluster)
+    ├── StoreProblem, StaleRound                      a coordinator's store (turnout.service.store.store)
     ├── ProtocolProblem, Unreachable                  a device and its coordinator (turnout.service)
     ├── Revoked, RefusedByCoordinator, Declined, AgentProblem, NoCost, CommandFailed    an agent (turnout.service.agent)
     └── Refused, StillWaiting                         a Flower client or server (turnout.flower)

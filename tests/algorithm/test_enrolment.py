@@ -3,8 +3,8 @@
 import numpy as np
 
 from turnout import Classical, PolynomialCosts, Problem, SeededCoins
+from turnout.algorithm.client import released
 from turnout.algorithm.coins import ENROLMENT
-from turnout.algorithm.enrolment import released
 from turnout.algorithm.mechanisms import Clamp, Memoized
 
 

@@ -17,14 +17,13 @@ from turnout import (
     paper_population,
     simulate,
 )
+from turnout.algorithm.client import released
 from turnout.algorithm.coins import ENROLMENT
-from turnout.algorithm.enrolment import released
-from turnout.algorithm.learning import Learner, levels_around
 from turnout.algorithm.mechanisms import LearnedMemoized, Memoized, mechanism_from_settings
-from turnout.algorithm.mechanisms.learned_memoized import groups
+from turnout.algorithm.mechanisms.learned_memoized import Learner, groups, levels_around
 from turnout.client.durable import DurableClient
+from turnout.client.ledger import Ledger, Limit
 from turnout.privacy.floor import floor
-from turnout.privacy.ledger import Ledger, Limit
 from turnout.settings import Table
 
 

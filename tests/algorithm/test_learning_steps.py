@@ -4,9 +4,17 @@ import numpy as np
 import pytest
 from scipy.optimize import brentq
 
-from turnout.algorithm import learning
 from turnout.algorithm.channel import Channel, best_channel
-from turnout.algorithm.learning import RATIOS, REDESIGN_AFTER, Learner, _balancing, _burden, _guess, levels_around
+from turnout.algorithm.mechanisms import learned_memoized as learning
+from turnout.algorithm.mechanisms.learned_memoized import (
+    RATIOS,
+    REDESIGN_AFTER,
+    Learner,
+    _balancing,
+    _burden,
+    _guess,
+    levels_around,
+)
 
 
 @pytest.mark.parametrize("mark", [50, 150, 400, 1200, 4000])

@@ -19,8 +19,7 @@ from turnout import (
     predict,
     simulate,
 )
-from turnout.algorithm.controllers import controller_from_settings
-from turnout.algorithm.self_tuning import SelfTuningState
+from turnout.algorithm.controllers import SelfTuningState, controller_from_settings
 from turnout.settings import Table
 
 SEEDS = 20

@@ -14,7 +14,7 @@ import pytest
 
 from turnout import Prior, paper_population, simulate
 from turnout.service.rules import rules_from_settings
-from turnout.service.stores.locations import open_store
+from turnout.service.store.backup import open_store
 from turnout.settings import Table
 
 TURNOUT = [sys.executable, "-m", "turnout"]

@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from report.browser import chromium, opened
 from turnout import paper_population
-from turnout.cli.frontier import frontier
+from turnout.cli.plan import frontier
 from turnout.plan import frontier as plan
 from turnout.privacy.observer import OBSERVERS, OTHERS_REPORT, PUBLIC_DESIGN, RELEASED_ONCE, TRUSTED_AGGREGATOR
 from turnout.report.frontier_report import frontier_page, frontier_rows, notes

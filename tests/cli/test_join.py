@@ -10,8 +10,8 @@ import time
 import pytest
 
 from service.fake_coordinator import TOKEN, FakeCoordinator, served
-from turnout.privacy.witness import usual_place
-from turnout.service.coordinator.roll import hashed
+from turnout.client.witness import usual_place
+from turnout.service.coordinator.enrolment import hashed
 from turnout.service.protocol import tag_of
 
 TAG = tag_of(hashed(TOKEN))

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from turnout.algorithm.mechanism import Mechanism
-from turnout.privacy.journal import Disk
+from turnout.files.journal import Disk
 
 
 class Crash(BaseException):

@@ -18,8 +18,8 @@ import numpy as np
 from turnout.algorithm.client import Prior
 from turnout.client import store
 from turnout.client.durable import DurableClient, Stopped
+from turnout.client.ledger import Ledger, Limit
 from turnout.client.store import RoundLost, RoundPassed
-from turnout.privacy.ledger import Ledger, Limit
 from turnout.problem.costs import PolynomialCosts
 
 sys.path.insert(0, str(Path(__file__).parents[1]))

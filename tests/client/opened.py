@@ -3,7 +3,7 @@
 from client.faults import Boxed, CountingCoins
 from turnout.algorithm.client import Prior
 from turnout.client.durable import DurableClient
-from turnout.privacy.ledger import Ledger, Limit
+from turnout.client.ledger import Ledger, Limit
 from turnout.problem.costs import PolynomialCosts
 
 COSTS = PolynomialCosts([[3.0]], powers=(2,))

@@ -19,10 +19,10 @@ from turnout.algorithm.mechanisms import Clamp, Memoized
 from turnout.algorithm.mechanisms.memoized import OneRelease
 from turnout.client import store
 from turnout.client.durable import Stopped
+from turnout.client.ledger import BudgetSpent, LedgerRolledBack, Limit
 from turnout.client.store import Conflict, RoundPassed, missed
 from turnout.errors import FileProblem
-from turnout.privacy.journal import InUse
-from turnout.privacy.ledger import BudgetSpent, LedgerRolledBack, Limit
+from turnout.files.journal import InUse
 from turnout.problem.costs import PolynomialCosts
 
 HOSTILE = (math.nan, math.inf, -math.inf, -1.0, 0.0, -0.0, 1e308, 5e-324, 10**300)

@@ -12,9 +12,9 @@ from client.faults import CountingCoins, Crash, CrashingDisk, FailingDisk, copy
 from client.opened import make, open_ledger
 from turnout.client import store
 from turnout.client.durable import Stopped, StoreRolledBack
+from turnout.client.ledger import Ledger, LedgerRolledBack
 from turnout.client.store import RoundLost, RoundPassed
 from turnout.errors import FileProblem
-from turnout.privacy.ledger import Ledger, LedgerRolledBack
 
 
 @pytest.fixture

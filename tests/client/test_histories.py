@@ -12,12 +12,12 @@ from client import histories
 from client.histories import Falsehood, Life, exact_delta, lives
 from turnout.client import durable
 from turnout.client.durable import DurableClient
+from turnout.client.ledger import BudgetSpent, Ledger
+from turnout.client.spending import Kind, Spending, total_of
 from turnout.flower import client_state
 from turnout.privacy.accounting import total_epsilon
-from turnout.privacy.ledger import BudgetSpent, Ledger
-from turnout.privacy.spending import Kind, Spending, total_of
 from turnout.problem.costs import PolynomialCosts
-from turnout.service.agent import decider
+from turnout.service.agent import rounds as decider
 
 
 def test_random_lives():

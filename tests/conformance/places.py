@@ -7,9 +7,9 @@ import numpy as np
 
 from service.postgres import server
 from turnout.service.rounds import NO, YES, ClosedRound, Position
-from turnout.service.stores import schema, store
-from turnout.service.stores.locations import open_store
-from turnout.service.stores.store import Enrolment, Run
+from turnout.service.store import schema, store
+from turnout.service.store.backup import open_store
+from turnout.service.store.store import Enrolment, Run
 
 RUN = Run("chargers", {"mechanism": {"kind": "clamp", "epsilon": 1.0}, "wait_for": 3}, 1234.5)
 START = Position(0, 0.35, {"signal": 0.35, "gain": 1e-300}, b"")

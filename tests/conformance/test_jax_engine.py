@@ -30,11 +30,11 @@ from turnout import (
 )
 from turnout.algorithm.mechanism import Mechanism
 from turnout.problem.population import drawn_paper_population
-from turnout.simulation.engines import jax_engine
-from turnout.simulation.engines.jax_kernel import Rules
-from turnout.simulation.engines.jax_layout import Devices
-from turnout.simulation.engines.jax_loop import Way, compiled
-from turnout.simulation.engines.options import JaxOptions
+from turnout.simulation.engines.engine import JaxOptions
+from turnout.simulation.engines.jax import engine as jax_engine
+from turnout.simulation.engines.jax.kernel import Rules
+from turnout.simulation.engines.jax.layout import Devices
+from turnout.simulation.engines.jax.loop import Way, compiled
 
 CLIENTS = 2_000
 KEEP = Keep(every=7, histogram=8, averages=[0, 3, CLIENTS - 1])
@@ -150,8 +150,8 @@ assert len(jax.devices()) == 4
 from conformance.populations import options, problems
 from conformance.test_engines import KEEP, assert_identical, run
 from turnout import PaperCoin
-from turnout.simulation.engines import jax_engine
-from turnout.simulation.engines.options import JaxOptions
+from turnout.simulation.engines.jax import engine as jax_engine
+from turnout.simulation.engines.engine import JaxOptions
 problem = problems(20_000)["paper"]
 for option, devices, few in (("by probability", 2, 1), ("all", 3, 1 << 20)):  # cut by terms, and as one
     more = options(20_000)[option]

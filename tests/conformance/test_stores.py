@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from conformance.places import RUN, START, Places, after, close, closed, codes, everything, hashed, same, wish
 from service import closing
 from turnout.service.rounds import MISSING, NO, REFUSED, YES, ClosedRound, Position
-from turnout.service.stores import schema, sql_store, store
-from turnout.service.stores.backup import Restored, restore
-from turnout.service.stores.locations import open_store
-from turnout.service.stores.store import (
+from turnout.service.store import schema, store
+from turnout.service.store import sql as sql_store
+from turnout.service.store.backup import Restored, open_store, restore
+from turnout.service.store.store import (
     MODES,
     Change,
     Control,

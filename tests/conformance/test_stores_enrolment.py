@@ -3,7 +3,7 @@
 import pytest
 
 from conformance.places import close, hashed, wish
-from turnout.service.stores.store import (
+from turnout.service.store.store import (
     Device,
     StoreProblem,
 )

@@ -16,12 +16,11 @@ from turnout import Classical, PaperCoin, PolynomialCosts
 from turnout.algorithm.mechanisms.clamp import Clamp
 from turnout.algorithm.mechanisms.memoized import Memoized
 from turnout.client.durable import DATUM
+from turnout.client.ledger import Ledger, Limit
+from turnout.client.witness import limit_with
 from turnout.errors import TurnoutError
 from turnout.flower import InProcessGrid, SelfSelection, self_selection_mod
-from turnout.flower.client_mod import owner_limit
-from turnout.flower.cost_sources import Device, cost_of, read_cost
-from turnout.privacy.ledger import Ledger, Limit
-from turnout.privacy.ledger_file import limit_with
+from turnout.flower.client_mod import Device, cost_of, owner_limit, read_cost
 
 FEW, ENOUGH = 4, 2.0
 

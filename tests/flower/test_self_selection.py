@@ -29,7 +29,7 @@ from turnout import Classical, IntegralController, PaperCoin
 from turnout.algorithm.mechanisms.clamp import Clamp
 from turnout.algorithm.mechanisms.tracking_clamp import TrackingClamp
 from turnout.flower import InProcessGrid, SelfSelection, at_least
-from turnout.flower.weights import ParticipationBook
+from turnout.flower.replies import ParticipationBook
 
 WRAPPED = {
     "FedAvg": {},

@@ -8,7 +8,7 @@ from flwr.serverapp import strategy as flower
 from flower.apps import fedavg, make_app, partition, run, start, update
 from turnout.algorithm.mechanisms.paper_coin import PaperCoin
 from turnout.flower import InProcessGrid, SelfSelection
-from turnout.flower.stored_updates import StoredUpdates
+from turnout.flower.replies import StoredUpdates
 
 
 def model(*numbers, count=3):

@@ -14,7 +14,7 @@ from turnout.algorithm.mechanisms import Clamp, TrackingClamp
 from turnout.plan.offers import largest_within, makers, smallest_within
 from turnout.plan.plan import Impossible, plan
 from turnout.plan.wish import Wish
-from turnout.privacy.account_of import account_of
+from turnout.privacy.account_of import PublicAccount, account_of
 from turnout.privacy.observer import (
     EVERY_REPORT,
     OTHERS_REPORT,
@@ -25,11 +25,10 @@ from turnout.privacy.observer import (
     TRUSTED_AGGREGATOR,
     Observer,
 )
-from turnout.privacy.public_account import PublicAccount
 from turnout.service.rules import rules_from_settings
 from turnout.settings import Table
-from turnout.simulation.parts import privacy_in_words
 from turnout.simulation.run_settings import run_from_settings
+from turnout.simulation.trajectory import privacy_in_words
 
 PAPER = paper_population(0).problem(600)
 IN_A_CROWD = Observer("sum", honest=100, averaging=Averaging(by="probability"))

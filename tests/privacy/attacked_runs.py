@@ -6,8 +6,8 @@ import numpy as np
 
 from turnout import Prior
 from turnout import simulate as simulate_with_any
-from turnout.privacy.attack import attack_errors, infer
-from turnout.privacy.cost_family import CostFamily
+from turnout.attack.attack import attack_errors, infer
+from turnout.attack.cost_family import CostFamily
 
 START = Prior(0.5, 20)
 

@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from turnout.privacy.journal import Journal
+from turnout.files.journal import Journal
 
 
 def path_of(descriptor):

@@ -1,6 +1,6 @@
 """Ledgers, begun, opened again and spent, for the tests of ledgers."""
 
-from turnout.privacy.ledger import Ledger, Limit
+from turnout.client.ledger import Ledger, Limit
 
 
 def begin(folder, reports=10, epsilon_per_report=1.0, **options):

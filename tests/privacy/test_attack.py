@@ -20,12 +20,11 @@ from turnout import (
 from turnout import simulate as simulate_with_any
 from turnout.algorithm.client import average_of
 from turnout.algorithm.mechanisms import CappedCoin, Clamp, Memoized, RandomizedResponse, TrackingClamp
-from turnout.privacy.attack import Estimates, attack_errors, infer
-from turnout.privacy.attack_evidence import ReportEvidence
-from turnout.privacy.cost_family import CostFamily, mixtures
-from turnout.privacy.reports import Reports
-from turnout.simulation.attack_run import AttackCase, attack_case
-from turnout.simulation.reports import reports_of
+from turnout.attack.attack import Estimates, attack_errors, infer
+from turnout.attack.cost_family import CostFamily, mixtures
+from turnout.attack.evidence import ReportEvidence, Reports
+from turnout.attack.reports import reports_of
+from turnout.attack.run import AttackCase, attack_case
 from turnout.simulation.run_settings import Run
 from turnout.simulation.schedule import Schedule
 

@@ -5,11 +5,10 @@ import pytest
 
 from privacy.attacked_runs import START, quantiles
 from turnout import Averaging, Classical, PaperCoin, PolynomialCosts
-from turnout.privacy.attack import infer
-from turnout.privacy.attack_belief import _finer, belief, looked_at, steepness, summary
-from turnout.privacy.attack_evidence import ReportEvidence, evidence_at
-from turnout.privacy.cost_family import CostFamily
-from turnout.privacy.reports import Reports
+from turnout.attack.attack import infer
+from turnout.attack.belief import _finer, belief, looked_at, steepness, summary
+from turnout.attack.cost_family import CostFamily
+from turnout.attack.evidence import ReportEvidence, Reports, evidence_at
 
 
 def test_the_best_guess_of_a_belief():

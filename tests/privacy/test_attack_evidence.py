@@ -8,10 +8,9 @@ from turnout import Averaging, Classical, IntegralController, Keep, PaperCoin, P
 from turnout.algorithm.client import intent
 from turnout.algorithm.mechanism import Public
 from turnout.algorithm.mechanisms import Clamp, RandomizedResponse, TrackingClamp
-from turnout.privacy import attack_evidence
-from turnout.privacy.attack_evidence import LEAST, Cells, ReportEvidence, evidence_at, merge, public_averages
-from turnout.privacy.reports import Reports
-from turnout.simulation.reports import reports_of
+from turnout.attack import evidence as attack_evidence
+from turnout.attack.evidence import LEAST, Cells, ReportEvidence, Reports, evidence_at, merge, public_averages
+from turnout.attack.reports import reports_of
 
 
 @pytest.mark.parametrize("averaging", [Averaging(), Averaging(remember=30)], ids=["all", "forgetting"])

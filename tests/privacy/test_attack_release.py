@@ -6,15 +6,14 @@ import pytest
 from conformance.populations import problems
 from privacy.attacked_runs import START, quantiles, simulate
 from turnout import Averaging, Classical, IntegralController, PolynomialCosts, Prior, SeededCoins
-from turnout.algorithm.enrolment import released
+from turnout.algorithm.client import released
 from turnout.algorithm.mechanisms import Memoized
-from turnout.privacy import attack_release
-from turnout.privacy.attack import infer
-from turnout.privacy.attack_evidence import evidence_at
-from turnout.privacy.attack_release import ReleaseAttack, _channel, _seen
-from turnout.privacy.cost_family import CostFamily
-from turnout.privacy.reports import Reports
-from turnout.simulation.reports import reports_of
+from turnout.attack import release as attack_release
+from turnout.attack.attack import infer
+from turnout.attack.cost_family import CostFamily
+from turnout.attack.evidence import Reports, evidence_at
+from turnout.attack.release import ReleaseAttack, _channel, _seen
+from turnout.attack.reports import reports_of
 
 
 @pytest.fixture

@@ -12,13 +12,12 @@ from statistical.binomial import FALSE_ALARM
 from turnout import PolynomialCosts
 from turnout.algorithm.mechanism import Mechanism
 from turnout.algorithm.mechanisms import Clamp, TrackingClamp
-from turnout.privacy.audit import Audit, AuditInterrupted, Finding, _finding, _Tally, audit
-from turnout.privacy.audit_bounds import epsilon_at_least
-from turnout.privacy.audit_claims import Claim, of_mechanism, per_report
-from turnout.privacy.audit_events import Column, Event
-from turnout.privacy.audit_reporters import MechanismReporter, ReporterProblem, usual_costs, usual_signals
-from turnout.privacy.audit_search import Cell, Finalist
-from turnout.privacy.audit_subjects import mechanism_subject
+from turnout.audit.audit import Audit, AuditInterrupted, Cell, Finalist, Finding, _finding, _Tally, audit
+from turnout.audit.bounds import epsilon_at_least
+from turnout.audit.claims import Claim, of_mechanism, per_report
+from turnout.audit.events import Column, Event
+from turnout.audit.reporters import MechanismReporter, ReporterProblem, usual_costs, usual_signals
+from turnout.audit.subjects import mechanism_subject
 
 
 @pytest.mark.parametrize("mechanism", [Clamp(1.0), TrackingClamp(0.5)], ids=repr)

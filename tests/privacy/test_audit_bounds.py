@@ -11,8 +11,7 @@ import pytest
 from scipy.stats import binom
 
 from statistical.binomial import FALSE_ALARM
-from turnout.errors import MissingExtra
-from turnout.privacy.audit_bounds import (
+from turnout.audit.bounds import (
     chance_at_least,
     chance_at_most,
     epsilon_at_least,
@@ -20,6 +19,7 @@ from turnout.privacy.audit_bounds import (
     guessed_epsilon,
     smallest_caught,
 )
+from turnout.errors import MissingExtra
 
 
 @pytest.mark.parametrize("trials", [1, 7, 60])

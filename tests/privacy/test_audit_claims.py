@@ -7,8 +7,8 @@ import pytest
 
 from turnout import Averaging, Classical
 from turnout.algorithm.mechanisms import Clamp, Memoized, RandomizedResponse, TrackingClamp
+from turnout.audit.claims import Claim, in_total, of_budget, of_mechanism, of_sum, per_report
 from turnout.privacy.accounting import total_epsilon
-from turnout.privacy.audit_claims import Claim, in_total, of_budget, of_mechanism, of_sum, per_report
 from turnout.privacy.observer import PUBLIC_HISTORY, RELEASED_ONCE, Observer
 from turnout.privacy.sum_only import total_epsilon_sum_only
 

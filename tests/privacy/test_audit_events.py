@@ -5,8 +5,8 @@ import itertools
 import numpy as np
 import pytest
 
-from turnout.privacy.audit_bounds import guessed_epsilon
-from turnout.privacy.audit_events import (
+from turnout.audit.bounds import guessed_epsilon
+from turnout.audit.events import (
     Beginning,
     Column,
     CountAndChanges,

@@ -18,13 +18,11 @@ from turnout.algorithm.mechanism import Public
 from turnout.algorithm.mechanisms import Clamp, Memoized, TrackingClamp
 from turnout.algorithm.mechanisms.tracking_clamp import MARGIN
 from turnout.algorithm.thresholds import WORDS, growth, widest_box
-from turnout.privacy.account_of import account_of
-from turnout.privacy.accounting import least_epsilon
-from turnout.privacy.audit import audit
-from turnout.privacy.audit_bounds import epsilon_of_words
-from turnout.privacy.audit_claims import Claim, of_mechanism, of_sum, per_report
-from turnout.privacy.audit_reporters import MechanismReporter
-from turnout.privacy.audit_subjects import (
+from turnout.audit.audit import audit
+from turnout.audit.bounds import epsilon_of_words
+from turnout.audit.claims import Claim, of_mechanism, of_sum, per_report
+from turnout.audit.reporters import MechanismReporter
+from turnout.audit.subjects import (
     ClampByClient,
     hidden_bits_subject,
     mechanism_subject,
@@ -32,6 +30,8 @@ from turnout.privacy.audit_subjects import (
     sum_of,
     sum_subject,
 )
+from turnout.privacy.account_of import account_of
+from turnout.privacy.accounting import least_epsilon
 from turnout.privacy.certificate import certificate
 from turnout.privacy.observer import Observer
 from turnout.privacy.sum_only import total_epsilon_sum_only

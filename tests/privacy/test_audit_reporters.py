@@ -7,7 +7,7 @@ from turnout import Averaging, ClientState, Prior, SeededCoins, client_step
 from turnout.algorithm.client import intent
 from turnout.algorithm.coins import ENROLMENT
 from turnout.algorithm.mechanisms import Clamp, Memoized, PaperCoin
-from turnout.privacy.audit_reporters import (
+from turnout.audit.reporters import (
     MechanismReporter,
     ReporterProblem,
     SumReporter,
@@ -16,7 +16,7 @@ from turnout.privacy.audit_reporters import (
     usual_costs,
     usual_signals,
 )
-from turnout.privacy.audit_subjects import ClampByClient, sum_of
+from turnout.audit.subjects import ClampByClient, sum_of
 from turnout.privacy.observer import Observer
 
 

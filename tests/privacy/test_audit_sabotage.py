@@ -15,13 +15,13 @@ from statistical.binomial import FALSE_ALARM
 from turnout import Averaging, SeededCoins, SystemCoins
 from turnout.algorithm.mechanisms import Clamp, Memoized
 from turnout.algorithm.thresholds import widest_box
-from turnout.client.audited import DurableReporter, durable_subject
+from turnout.audit.audit import audit
+from turnout.audit.bounds import smallest_caught
+from turnout.audit.claims import in_total, of_mechanism, per_report
+from turnout.audit.durable import DurableReporter, durable_subject
+from turnout.audit.reporters import MechanismReporter, SumReporter, usual_costs, usual_signals
+from turnout.audit.subjects import sum_of, sum_subject
 from turnout.client.durable import DurableClient
-from turnout.privacy.audit import audit
-from turnout.privacy.audit_bounds import smallest_caught
-from turnout.privacy.audit_claims import in_total, of_mechanism, per_report
-from turnout.privacy.audit_reporters import MechanismReporter, SumReporter, usual_costs, usual_signals
-from turnout.privacy.audit_subjects import sum_of, sum_subject
 
 
 class BiasedCoins(SeededCoins):

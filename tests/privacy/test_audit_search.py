@@ -5,9 +5,9 @@ import itertools
 import numpy as np
 import pytest
 
-from turnout.privacy.audit_claims import Claim, in_total, of_budget, per_report
-from turnout.privacy.audit_events import Beginning, Column, Event, Layout, best_answer, best_event, histogram
-from turnout.privacy.audit_search import Cell, Explored, Finalist, finalists_of
+from turnout.audit.audit import Cell, Explored, Finalist, finalists_of
+from turnout.audit.claims import Claim, in_total, of_budget, per_report
+from turnout.audit.events import Beginning, Column, Event, Layout, best_answer, best_event, histogram
 
 CHANCES = {"cheap": 0.8, "dear": 0.2, "middle": 0.5}
 

@@ -12,10 +12,10 @@ from scipy.stats import binom
 from statistical.binomial import FALSE_ALARM
 from turnout import Prior, SeededCoins, SystemCoins
 from turnout.algorithm.mechanisms import MECHANISMS, Clamp, Memoized, TrackingClamp
-from turnout.client.audited import ours
-from turnout.privacy.audit_claims import Claim, in_total, of_mechanism, of_sum, per_report
-from turnout.privacy.audit_reporters import MechanismReporter, ReporterProblem, usual_signals
-from turnout.privacy.audit_subjects import (
+from turnout.audit.claims import Claim, in_total, of_mechanism, of_sum, per_report
+from turnout.audit.durable import ours
+from turnout.audit.reporters import MechanismReporter, ReporterProblem, usual_signals
+from turnout.audit.subjects import (
     ClampByClient,
     Subject,
     mechanism_subject,

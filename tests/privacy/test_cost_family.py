@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from turnout import PolynomialCosts
-from turnout.privacy.cost_family import CostFamily, kinds, mixtures
+from turnout.attack.cost_family import CostFamily, kinds, mixtures
 
 
 def test_a_range_is_the_largest_of_a_kind_rounded_up_to_two_digits():

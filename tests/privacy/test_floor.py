@@ -19,7 +19,7 @@ from turnout import (
     simulate,
 )
 from turnout.algorithm.channel import Channel
-from turnout.algorithm.enrolment import released
+from turnout.algorithm.client import released
 from turnout.algorithm.mechanism import Public
 from turnout.algorithm.mechanisms import Clamp, LearnedMemoized, Memoized, RandomizedResponse, TrackingClamp
 from turnout.privacy import floor as module

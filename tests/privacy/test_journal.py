@@ -11,7 +11,7 @@ import pytest
 
 from privacy.diaries import found, open_files, path_of, written
 from turnout.errors import FileProblem
-from turnout.privacy.journal import Disk, Head, InUse, Journal, seal, unseal
+from turnout.files.journal import Disk, Head, InUse, Journal, seal, unseal
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 from client.faults import FailingDisk
 from privacy.diaries import found, open_files, written
 from turnout.errors import FileProblem
-from turnout.privacy.journal import Disk, Head, InUse, Journal
+from turnout.files.journal import Disk, Head, InUse, Journal
 
 
 @pytest.fixture

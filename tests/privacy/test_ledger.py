@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from privacy.ledgers import again, begin, spend
+from turnout.client.ledger import BudgetSpent, Ledger, Limit, Reservation
 from turnout.errors import FileProblem
-from turnout.privacy.journal import InUse
-from turnout.privacy.ledger import BudgetSpent, Ledger, Limit, Reservation
+from turnout.files.journal import InUse
 
 
 def test_a_budget_of_n_yields_n_across_runs_servers_and_restarts(tmp_path):
@@ -103,7 +103,7 @@ def test_plain_readable_private_files(tmp_path):
 
 def test_several_processes_share_a_ledger_and_never_exceed_it(tmp_path):
     code = (
-        "import sys; from turnout.privacy.ledger import *\n"
+        "import sys; from turnout.client.ledger import *\n"
         "ledger, granted = Ledger.open(sys.argv[1], datum='cost'), 0\n"
         "for round in range(60):\n"
         "    try: granted += ledger.reserve(sys.argv[2], round, 1.0).new\n"
@@ -127,7 +127,7 @@ def test_several_processes_share_a_ledger_and_never_exceed_it(tmp_path):
 
 
 def test_a_process_that_keeps_a_ledger_is_waited_for_and_then_named(tmp_path, monkeypatch):
-    monkeypatch.setattr("turnout.privacy.ledger.PATIENCE", 0.05)
+    monkeypatch.setattr("turnout.client.ledger.PATIENCE", 0.05)
     with begin(tmp_path) as ledger, ledger.turn(), pytest.raises(InUse, match="in use elsewhere"):
         again(tmp_path)
 

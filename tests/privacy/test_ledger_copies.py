@@ -9,10 +9,10 @@ import pytest
 
 from client.faults import Crash, CrashingDisk
 from privacy.ledgers import again, begin, spend
+from turnout.client.ledger import BudgetSpent, Ledger, LedgerRolledBack, Limit
+from turnout.client.spending import Kind
 from turnout.errors import FileProblem
-from turnout.privacy.ledger import BudgetSpent, Ledger, LedgerRolledBack, Limit
 from turnout.privacy.observer import FIXED_NUMBER, UNWITNESSED
-from turnout.privacy.spending import Kind
 
 
 @pytest.mark.parametrize("elsewhere", [False, True])

@@ -7,9 +7,9 @@ import pytest
 
 from client.faults import Crash, CrashingDisk, FailingDisk
 from privacy.ledgers import again, begin, spend
+from turnout.client.ledger import BudgetSpent, Ledger, LedgerRolledBack, Limit
 from turnout.errors import FileProblem
-from turnout.privacy.journal import Disk, Journal
-from turnout.privacy.ledger import BudgetSpent, Ledger, LedgerRolledBack, Limit
+from turnout.files.journal import Disk, Journal
 
 
 @pytest.mark.parametrize("power", [False, True], ids=["killed", "power lost"])

@@ -11,9 +11,9 @@ from scipy.signal import fftconvolve
 from scipy.stats import binom
 
 from turnout.errors import MissingExtra
-from turnout.privacy import plan_account
+from turnout.privacy import sum_only as plan_account
 from turnout.privacy.accounting import UNIT, Walk, dominating_pair, least_epsilon, report_epsilon, total_epsilon
-from turnout.privacy.plan_account import (
+from turnout.privacy.sum_only import (
     _groups,
     _losses,
     distribution,

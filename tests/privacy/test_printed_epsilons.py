@@ -12,14 +12,13 @@ from turnout import Averaging, Clamp, Memoized, SelfTuningController, TrackingCl
 from turnout.cli import app
 from turnout.plan.plan import plan
 from turnout.plan.wish import Wish
-from turnout.privacy.account_of import account_of
+from turnout.privacy.account_of import PublicAccount, account_of
 from turnout.privacy.accounting import provided, shown
 from turnout.privacy.certificate import certificate
 from turnout.privacy.observer import FIXED_NUMBER, Observer
-from turnout.privacy.public_account import PublicAccount
 from turnout.report.run_report import run_page
-from turnout.simulation.design import Asks, SweepRun
-from turnout.simulation.sweep_row import measure
+from turnout.sweep.design import Asks, SweepRun
+from turnout.sweep.table import measure
 
 SOURCE = Path(turnout.__file__).parent
 MECHANISMS = [Clamp(0.5), TrackingClamp(0.5), Memoized(4.0, 10.0)]

@@ -6,9 +6,8 @@ import pytest
 
 from turnout import Classical, PaperCoin
 from turnout.algorithm.mechanisms import Clamp, Memoized, TrackingClamp
-from turnout.privacy.account_of import account_of
+from turnout.privacy.account_of import PublicAccount, account_of
 from turnout.privacy.observer import FIXED_NUMBER
-from turnout.privacy.public_account import PublicAccount
 
 DELTA = 1e-6
 

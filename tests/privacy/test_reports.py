@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from turnout.privacy.reports import Reports
+from turnout.attack.evidence import Reports
 
 
 def test_rounds_and_clients_and_the_first_of_them():

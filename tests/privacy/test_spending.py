@@ -7,10 +7,10 @@ from collections import Counter
 import pytest
 
 from turnout.algorithm.mechanisms import Clamp
+from turnout.client.spending import UNKNOWN, Kind, Spending, total_of
 from turnout.privacy.accounting import total_epsilon
 from turnout.privacy.observer import FIXED_NUMBER, NOT_ADAPTIVE, ONE_LEDGER
-from turnout.privacy.plan_account import total_epsilon_of_plan
-from turnout.privacy.spending import UNKNOWN, Kind, Spending, total_of
+from turnout.privacy.sum_only import total_epsilon_of_plan
 
 DELTA = 1e-6
 

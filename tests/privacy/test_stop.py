@@ -6,7 +6,7 @@ import pytest
 from conformance.populations import Fixed
 from turnout import Classical, Keep, Problem, SelfTuningController, paper_population, simulate
 from turnout.algorithm.mechanisms import Clamp
-from turnout.privacy.stop import surrogate_after_stop
+from turnout.attack.run import surrogate_after_stop
 
 
 @pytest.mark.parametrize("mechanism", [Clamp(1.0), Clamp(0.5), Clamp(3.0)], ids=repr)

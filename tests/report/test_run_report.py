@@ -24,10 +24,9 @@ from turnout import (
     simulate,
 )
 from turnout.algorithm.mechanisms.memoized import Memoized
-from turnout.cli.report import report, run_names
+from turnout.cli.show import report, run_names
 from turnout.errors import FileProblem, MissingExtra
-from turnout.report.reference import MOST_STRETCHES, stretches
-from turnout.report.run_plots import moving_mean
+from turnout.report.run_plots import MOST_STRETCHES, moving_mean, stretches
 from turnout.report.run_report import run_page
 
 

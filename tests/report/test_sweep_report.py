@@ -7,11 +7,9 @@ import pytest
 
 from report.browser import WIDTHS, chromium, opened
 from report.test_page import figures
-from turnout.report.sweep_groups import GAP, described, differing, grouped
-from turnout.report.sweep_plots import axis_title
-from turnout.report.sweep_report import sweep_page
-from turnout.simulation.design import design_from_settings
-from turnout.simulation.sweep import results_so_far, sweep
+from turnout.report.sweep_report import GAP, axis_title, described, differing, grouped, sweep_page
+from turnout.sweep.design import design_from_settings
+from turnout.sweep.sweep import results_so_far, sweep
 
 BASE = {
     "rounds": 20,

@@ -9,10 +9,10 @@ import numpy as np
 
 from turnout.algorithm.client import ClientState, client_step
 from turnout.algorithm.coins import SeededCoins
+from turnout.service.coordinator.enrolment import hashed
 from turnout.service.coordinator.export import export
-from turnout.service.coordinator.roll import hashed
-from turnout.service.fleet.fleet import Fleet
-from turnout.service.fleet.record import FleetRecord
+from turnout.service.load_test.load_test import Fleet
+from turnout.service.load_test.record import FleetRecord
 from turnout.service.rounds import (
     MISSING,
     NO,
@@ -26,8 +26,8 @@ from turnout.service.rounds import (
     first_position,
 )
 from turnout.service.rules import Rules, rules_from_settings
-from turnout.service.stores.locations import open_store
-from turnout.service.stores.store import Device
+from turnout.service.store.backup import open_store
+from turnout.service.store.store import Device
 from turnout.settings import Table
 
 Wire = Mapping[tuple[str, int], Sequence[bool]]

@@ -14,8 +14,8 @@ import time
 import numpy as np
 
 from turnout.service.rounds import ClosedRound, Position
-from turnout.service.stores.locations import open_store
-from turnout.service.stores.store import Store
+from turnout.service.store.backup import open_store
+from turnout.service.store.store import Store
 
 DEVICES = 1000
 

@@ -11,7 +11,7 @@ from turnout import Averaging, PaperCoin, paper_population
 from turnout.algorithm.client import ClientState, client_step
 from turnout.algorithm.coins import ENROLMENT, SeededCoins
 from turnout.client.store import missed
-from turnout.service.fleet.fleet import Fleet
+from turnout.service.load_test.load_test import Fleet
 from turnout.service.protocol import Offer, Welcome
 
 DEVICES, SEED = 24, 5

@@ -6,8 +6,8 @@ import threading
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-from turnout.service.address import Unreachable
 from turnout.service.agent.connection import Reply
+from turnout.service.network import Unreachable
 
 TOKEN = "t" * 43
 CLAMP = {"kind": "clamp", "epsilon": 1.0, "center": 0.5}

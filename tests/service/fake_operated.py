@@ -11,13 +11,12 @@ from dataclasses import replace
 import uvicorn
 
 from turnout.algorithm.mechanisms.clamp import Clamp
-from turnout.privacy.public_account import PublicAccount
-from turnout.service.coordinator.device_list import device_list
-from turnout.service.coordinator.enrolment_desk import check_codes
-from turnout.service.coordinator.roll import Roll
+from turnout.privacy.account_of import PublicAccount
+from turnout.service.coordinator.enrolment import Roll, check_codes
+from turnout.service.coordinator.overview import device_list
 from turnout.service.operator.app import operator_app
-from turnout.service.operator.password import hashed
-from turnout.service.stores.store import Change, Device
+from turnout.service.operator.guard import hashed
+from turnout.service.store.store import Change, Device
 
 PASSWORD = "correct horse battery staple"
 PASSWORD_HASH = hashed(PASSWORD)

@@ -19,8 +19,8 @@ from service.wiretap import Wiretap
 from turnout.algorithm.coins import SeededCoins
 from turnout.algorithm.mechanisms.clamp import Clamp
 from turnout.client.durable import DATUM
-from turnout.privacy.journal import Disk
-from turnout.privacy.ledger import Ledger, Limit
+from turnout.client.ledger import Ledger, Limit
+from turnout.files.journal import Disk
 from turnout.problem.costs import PolynomialCosts
 from turnout.service.agent.agent import Agent
 

@@ -18,13 +18,12 @@ from turnout import SelfTuningController
 from turnout.algorithm.mechanisms.clamp import Clamp
 from turnout.service.coordinator.coordinator import Coordinator
 from turnout.service.coordinator.device_app import DeviceApp
-from turnout.service.coordinator.enrolment_desk import new_codes
-from turnout.service.coordinator.roll import hashed
-from turnout.service.listening.listeners import Bound, Listener, serve_listeners
+from turnout.service.coordinator.enrolment import hashed, new_codes
+from turnout.service.http.listeners import Bound, Listener, serve_listeners
 from turnout.service.rounds import first_position
 from turnout.service.rules import Rules, Safety, Timing
-from turnout.service.stores.locations import open_store
-from turnout.service.stores.store import Run, Store
+from turnout.service.store.backup import open_store
+from turnout.service.store.store import Run, Store
 
 QUICK = Timing(round=0.0, deadline=5.0, hold=5.0)
 

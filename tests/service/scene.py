@@ -11,10 +11,10 @@ from service.agreement import Books, assert_agreed
 from service.faults import Proxy, Served, port_of_our_own, sooner
 from service.running import begun, codes_for, usual_rules
 from turnout import paper_population
-from turnout.service.fleet.fleet import Fleet
+from turnout.service.load_test.load_test import Fleet
 from turnout.service.rules import Timing
-from turnout.service.stores.locations import open_store
-from turnout.service.stores.store import PAUSED
+from turnout.service.store.backup import open_store
+from turnout.service.store.store import PAUSED
 
 SEED = 11
 SHORT = Timing(round=0.0, deadline=1.0, lease=1.0, hold=2.0)
@@ -22,9 +22,9 @@ SHORT = Timing(round=0.0, deadline=1.0, lease=1.0, hold=2.0)
 
 def impatient(monkeypatch) -> None:
     """Devices that try again soon, so that a coordinator that lives for half a second sees them all."""
-    monkeypatch.setattr("turnout.service.fleet.switchboard.FIRST_PAUSE", 0.05)
-    monkeypatch.setattr("turnout.service.fleet.switchboard.LONGEST_PAUSE", 0.1)
-    monkeypatch.setattr("turnout.service.fleet.fleet.PAUSE", 0.2)
+    monkeypatch.setattr("turnout.service.load_test.connection.FIRST_PAUSE", 0.05)
+    monkeypatch.setattr("turnout.service.load_test.connection.LONGEST_PAUSE", 0.1)
+    monkeypatch.setattr("turnout.service.load_test.load_test.PAUSE", 0.2)
 
 
 class Scene:

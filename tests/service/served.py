@@ -8,8 +8,8 @@ import threading
 import time
 from pathlib import Path
 
-from turnout.service.listening.asgi import read_body, send_json
-from turnout.service.listening.listeners import Listener, serve_listeners
+from turnout.service.http.asgi import read_body, send_json
+from turnout.service.http.listeners import Listener, serve_listeners
 
 PATIENCE = 20.0
 """Seconds after which a test gives up; nothing here needs a tenth of it."""

@@ -14,13 +14,13 @@ from service.fake_coordinator import TOKEN, ChaoticWire, DirectWire, FakeCoordin
 from turnout.algorithm.coins import SeededCoins
 from turnout.algorithm.mechanisms.clamp import Clamp
 from turnout.algorithm.mechanisms.memoized import Memoized
-from turnout.privacy.journal import Disk, InUse
-from turnout.privacy.ledger import Limit
+from turnout.client.ledger import Limit
+from turnout.files.journal import Disk, InUse
 from turnout.problem.costs import PolynomialCosts
 from turnout.service.agent.agent import ALL_ROUNDS, BUDGET, Agent
 from turnout.service.agent.agreement import Declined
-from turnout.service.agent.device_rounds import AgentProblem
-from turnout.service.agent.status import read_status
+from turnout.service.agent.membership import read_status
+from turnout.service.agent.rounds import AgentProblem
 
 
 class TestRounds:

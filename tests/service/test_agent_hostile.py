@@ -10,12 +10,12 @@ from service.agents import Always, make, reserved
 from service.fake_coordinator import CLAMP, DirectWire, FakeCoordinator
 from turnout.algorithm.coins import SeededCoins
 from turnout.algorithm.mechanisms.clamp import Clamp
-from turnout.privacy.ledger import Limit
-from turnout.service.address import Unreachable
+from turnout.client.ledger import Limit
 from turnout.service.agent.agreement import Declined
-from turnout.service.agent.device_rounds import AgentProblem
-from turnout.service.agent.dialogue import RefusedByCoordinator, Revoked
-from turnout.service.agent.status import read_status
+from turnout.service.agent.connection import RefusedByCoordinator, Revoked
+from turnout.service.agent.membership import read_status
+from turnout.service.agent.rounds import AgentProblem
+from turnout.service.network import Unreachable
 from turnout.service.protocol import ProtocolProblem
 
 

@@ -8,8 +8,8 @@ import pytest
 from service.agents import Always, Never, make, on_file, until
 from service.fake_coordinator import DirectWire, FakeCoordinator, served
 from turnout.algorithm.coins import SeededCoins
-from turnout.service.address import Unreachable
 from turnout.service.agent.agent import ASKED
+from turnout.service.network import Unreachable
 
 
 def test_work_starts_on_an_acknowledged_yes_alone(tmp_path):

@@ -8,9 +8,9 @@ from client.faults import CountingCoins
 from service.agents import make, on_file
 from service.fake_coordinator import FakeCoordinator
 from turnout.client import store
-from turnout.privacy.ledger import LedgerRolledBack, Limit
+from turnout.client.ledger import LedgerRolledBack, Limit
 from turnout.service.agent.agent import BUDGET
-from turnout.service.agent.status import read_status
+from turnout.service.agent.membership import read_status
 
 LEDGER, WITNESS = "ledger.jsonl", "ledger.jsonl.witness"
 

@@ -17,11 +17,11 @@ from service.agreement import Books, assert_sound
 from service.faults import FAULTS, Proxy, Served, port_of_our_own, proxy_in_a_thread, some_of, until
 from service.running import begun, codes_for, usual_rules
 from turnout.service.agent import Agent
-from turnout.service.coordinator.roll import hashed
+from turnout.service.coordinator.enrolment import hashed
 from turnout.service.rounds import MISSING, YES
 from turnout.service.rules import Timing
-from turnout.service.stores.locations import open_store
-from turnout.service.stores.store import PAUSED
+from turnout.service.store.backup import open_store
+from turnout.service.store.store import PAUSED
 
 DEVICES = 6
 TIMING = Timing(round=0.02, deadline=0.4, lease=0.4, hold=1.0)

@@ -8,13 +8,13 @@ from collections import Counter
 
 from client.faults import CountingCoins
 from service.running import begun, codes_for, running, usual_rules
-from turnout.service.address import Unreachable
 from turnout.service.agent.agent import Agent
 from turnout.service.agent.connection import HttpWire
-from turnout.service.coordinator.roll import hashed
+from turnout.service.coordinator.enrolment import hashed
+from turnout.service.network import Unreachable
 from turnout.service.rounds import MISSING, NO, REFUSED, YES
 from turnout.service.rules import Safety, Timing
-from turnout.service.stores.locations import open_store
+from turnout.service.store.backup import open_store
 
 DEVICES, ROUNDS, HARD_LIMIT = 6, 15, 2
 

@@ -2,7 +2,7 @@ import asyncio
 
 import pytest
 
-from turnout.service.listening.asgi import NO_STORE, read_body, send_json
+from turnout.service.http.asgi import NO_STORE, read_body, send_json
 
 
 def receiver(*messages):

@@ -18,7 +18,7 @@ from turnout.service.coordinator.device_app import REPORTS_AT_ONCE, WRONG_AT_ONC
 from turnout.service.protocol import ENROL, LARGEST_BODY, LEAVE, REPORT, ROUND
 from turnout.service.rounds import NO, YES
 from turnout.service.rules import Timing
-from turnout.service.stores.locations import open_store
+from turnout.service.store.backup import open_store
 
 NONCE = "a nonce of the device's own"
 SHORT = Timing(round=0.0, deadline=0.2, hold=0.2)

@@ -23,9 +23,9 @@ from service.served import (
     talk,
 )
 from turnout.errors import TurnoutError
-from turnout.service.listening import bounded_http
-from turnout.service.listening.bounded_http import bounded
-from turnout.service.listening.gate import Bounds
+from turnout.service.http import bounded_http
+from turnout.service.http.bounded_http import bounded
+from turnout.service.http.gate import Bounds
 
 
 @pytest.fixture(params=LOOPS)

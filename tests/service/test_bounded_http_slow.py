@@ -19,8 +19,8 @@ from service.served import (
     status,
     talk,
 )
-from turnout.service.listening.asgi import send_json
-from turnout.service.listening.gate import Bounds
+from turnout.service.http.asgi import send_json
+from turnout.service.http.gate import Bounds
 
 QUICK = Bounds(head_seconds=0.3, body_seconds=0.3)
 QUICK_AFTER = Bounds(idle_seconds=0.3, stall_seconds=0.3)

@@ -8,8 +8,8 @@ import pytest
 
 from service.served import PATIENCE, connect, eventually, read_response, self_signed, served
 from turnout.errors import FileProblem
-from turnout.service.listening import certificate as module
-from turnout.service.listening.certificate import Certificate, tls_context
+from turnout.service.http import certificate as module
+from turnout.service.http.certificate import Certificate, tls_context
 
 GET = b"GET / HTTP/1.1\r\nHost: here\r\n\r\n"
 

@@ -13,8 +13,8 @@ import pytest
 
 from service.fake_coordinator import FakeCoordinator, served
 from turnout.errors import FileProblem
-from turnout.service.address import Address, Unreachable
 from turnout.service.agent.connection import HttpWire
+from turnout.service.network import Address, Unreachable
 
 GOOD = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
 

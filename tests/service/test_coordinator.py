@@ -18,8 +18,8 @@ from turnout.service.coordinator.coordinator import Coordinator
 from turnout.service.coordinator.export import export
 from turnout.service.protocol import Welcome, tag_of
 from turnout.service.rules import Safety, Timing
-from turnout.service.stores.locations import open_store
-from turnout.service.stores.store import Store, StoreProblem
+from turnout.service.store.backup import open_store
+from turnout.service.store.store import Store, StoreProblem
 
 
 @pytest.fixture

@@ -17,10 +17,10 @@ from service.postgres import server
 from service.running import begun, codes_for, running, send, usual_rules
 from service.scene import SEED, SHORT, Scene, impatient, kill_again_and_again
 from turnout.service.coordinator.coordinator import Coordinator
-from turnout.service.fleet.switchboard import Switchboard
+from turnout.service.load_test.connection import Switchboard
 from turnout.service.rules import Timing
-from turnout.service.stores.locations import open_store
-from turnout.service.stores.store import StoreProblem
+from turnout.service.store.backup import open_store
+from turnout.service.store.store import StoreProblem
 
 
 @pytest.fixture(autouse=True)

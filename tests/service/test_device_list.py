@@ -12,11 +12,11 @@ from service.fake_operated import DEVICES, GONE, PASSWORD, FakeOperated, served
 from service.faults import Served
 from service.operator_client import ask, change
 from service.running import begun, codes_for, send, usual_rules
-from turnout.service.coordinator.device_list import PAGE, device_list
-from turnout.service.coordinator.roll import GONE_AFTER, Roll, hashed
+from turnout.service.coordinator.enrolment import GONE_AFTER, Roll, hashed
+from turnout.service.coordinator.overview import PAGE, device_list
 from turnout.service.rules import Timing
-from turnout.service.stores.locations import open_store
-from turnout.service.stores.store import Device
+from turnout.service.store.backup import open_store
+from turnout.service.store.store import Device
 
 FIELDS = {"slot", "tag", "weight", "joined", "left", "missed", "state"}
 

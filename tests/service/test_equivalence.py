@@ -22,13 +22,13 @@ from turnout import (
 )
 from turnout.algorithm.mechanisms.clamp import Clamp
 from turnout.algorithm.mechanisms.tracking_clamp import TrackingClamp
-from turnout.privacy.journal import Disk
+from turnout.files.journal import Disk
 from turnout.service.agent import Agent
-from turnout.service.agent.lease import Participation
+from turnout.service.agent.work import Participation
 from turnout.service.coordinator.export import export
-from turnout.service.fleet.fleet import Fleet
+from turnout.service.load_test.load_test import Fleet
 from turnout.service.rules import Timing
-from turnout.service.stores.locations import open_store
+from turnout.service.store.backup import open_store
 
 DEVICES, ROUNDS, SEED = 200, 30, 5
 PRIOR = Prior(0.4, 7)

@@ -13,11 +13,11 @@ from turnout import Averaging, Classical, PaperCoin
 from turnout.algorithm.coins import SystemCoins
 from turnout.algorithm.mechanisms.memoized import Memoized
 from turnout.errors import TurnoutError
-from turnout.service.address import Address, Unreachable
-from turnout.service.fleet.connection import allow_connections, read_head, request_head
-from turnout.service.fleet.fleet import Fleet
-from turnout.service.fleet.rehearsal import Rehearsal
-from turnout.service.listening.certificate import tls_context
+from turnout.service.http.certificate import tls_context
+from turnout.service.load_test.connection import allow_connections, read_head, request_head
+from turnout.service.load_test.devices import Rehearsal
+from turnout.service.load_test.load_test import Fleet
+from turnout.service.network import Address, Unreachable
 from turnout.service.protocol import ProtocolProblem
 
 
@@ -60,7 +60,7 @@ def test_without_a_seed_the_coins_are_the_systems(monkeypatch):
 
 
 def test_a_dropped_connection_sends_the_stored_bit_again(monkeypatch):
-    monkeypatch.setattr("turnout.service.fleet.switchboard.FIRST_PAUSE", 0.05)
+    monkeypatch.setattr("turnout.service.load_test.connection.FIRST_PAUSE", 0.05)
     dropped = [(3, 1), (3, 2), (7, 2), (11, 4)]
     double = Double(odd=lambda device, round, times: "drop" if (device, round) in dropped and times <= 2 else None)
     record = play(double, 6)
@@ -175,8 +175,8 @@ def test_a_conflict_is_counted_as_not_participating_and_passed():
 
 
 def test_enrolment_is_paced_and_waits_as_long_as_it_is_told(monkeypatch):
-    monkeypatch.setattr("turnout.service.fleet.fleet.AT_ONCE", 5)
-    monkeypatch.setattr("turnout.service.fleet.fleet.SLOWLY", 3)
+    monkeypatch.setattr("turnout.service.load_test.load_test.AT_ONCE", 5)
+    monkeypatch.setattr("turnout.service.load_test.load_test.SLOWLY", 3)
     double = Double()
     slow = 429, ["retry-after: 1"], {"error": "rate", "message": ""}
     double.refuse = lambda code, times: slow if code == CODES[2] and times == 0 else None
@@ -231,7 +231,7 @@ def test_a_revoked_device_is_out():
     ids=["part", "another round", "no JSON", "500", "503"],
 )
 def test_what_is_no_answer_is_a_fault_and_the_report_goes_out_again(answer, monkeypatch):
-    monkeypatch.setattr("turnout.service.fleet.fleet.PAUSE", 0.02)
+    monkeypatch.setattr("turnout.service.load_test.load_test.PAUSE", 0.02)
     double = Double(odd=lambda device, round, times: answer if (device, round, times) == (3, 1, 1) else None)
     record = play(double, 3)
     np.testing.assert_array_equal(record.bits, by_hand(3))

@@ -2,7 +2,7 @@ import asyncio
 
 import pytest
 
-from turnout.service.listening.joined_writes import JoinedWrites
+from turnout.service.http.joined_writes import JoinedWrites
 
 
 class Transport:

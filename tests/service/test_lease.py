@@ -12,8 +12,15 @@ import pytest
 
 from client.faults import FailingDisk
 from turnout.errors import FileProblem
-from turnout.service.agent.command_work import CommandFailed, CommandWork, left_over
-from turnout.service.agent.lease import CalledWork, Lease, Participation, boot_clock
+from turnout.service.agent.work import (
+    CalledWork,
+    CommandFailed,
+    CommandWork,
+    Lease,
+    Participation,
+    boot_clock,
+    left_over,
+)
 
 PYTHON = sys.executable
 
@@ -145,7 +152,7 @@ class TestLease:
         assert work.events == [("stop", 0)]
 
     def test_an_end_that_fails_is_tried_again_and_marked_until_it_works(self, marker, monkeypatch):
-        monkeypatch.setattr("turnout.service.agent.lease.AGAIN", 0.05)
+        monkeypatch.setattr("turnout.service.agent.work.AGAIN", 0.05)
         work, problems = Noted(), []
         work.failing = 3
         with Lease(work, marker, noted=problems.append) as lease:

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turnout.service.listening.limits import Limiter, address_group, is_loopback
+from turnout.service.http.limits import Limiter, address_group, is_loopback
 
 
 def test_a_burst_then_the_rate():

@@ -14,11 +14,11 @@ import pytest
 
 from service.served import PATIENCE, Sample, connect, eventually, read_all, read_response, self_signed, served
 from turnout.errors import TurnoutError
-from turnout.service.listening import listeners
-from turnout.service.listening.asgi import send_json
-from turnout.service.listening.gate import Bounds
-from turnout.service.listening.listeners import Listener, serve_listeners
-from turnout.service.many_connections import allow_files, run_in_loop
+from turnout.service.http import listeners
+from turnout.service.http.asgi import send_json
+from turnout.service.http.gate import Bounds
+from turnout.service.http.listeners import Listener, serve_listeners
+from turnout.service.network import allow_files, run_in_loop
 
 GET = b"GET / HTTP/1.1\r\nHost: here\r\n\r\n"
 HOLD = b"POST /hold HTTP/1.1\r\nHost: here\r\ncontent-length: 0\r\n\r\n"
@@ -185,8 +185,8 @@ def test_stopping_that_fails_or_hangs_and_requests_without_answer_do_not_keep_it
 PROGRAM = """
     import asyncio, sys
     from service.served import Sample
-    from turnout.service.listening.listeners import Listener, serve_listeners
-    from turnout.service.many_connections import run_in_loop
+    from turnout.service.http.listeners import Listener, serve_listeners
+    from turnout.service.network import run_in_loop
 
     app = Sample()
 
@@ -296,7 +296,7 @@ def test_uvloop_is_used_where_it_is_installed(monkeypatch):
 
 @pytest.mark.parametrize("library", ["uvicorn", "httptools"])
 def test_without_the_servers_libraries_one_line_says_what_to_install(library):
-    program = f"import sys; sys.modules[{library!r}] = None; import turnout.service.listening.listeners"
+    program = f"import sys; sys.modules[{library!r}] = None; import turnout.service.http.listeners"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     last = done.stderr.strip().splitlines()[-1]
     assert last.endswith(f"the coordinator needs {library}, which is not installed: pip install 'turnout[server]'")

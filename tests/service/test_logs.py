@@ -5,7 +5,7 @@ import secrets
 
 import pytest
 
-from turnout.service.coordinator.enrolment_desk import new_codes
+from turnout.service.coordinator.enrolment import new_codes
 from turnout.service.logs import WITHHELD, Log, start_logging, without_secrets
 
 
@@ -114,7 +114,7 @@ def test_random_tokens_are_withheld_and_names_are_not():
         "RequestResponseCycle",
         "HttpParserInvalidURLError",
         "2026-11-15T14:00:00.000Z",
-        "src/turnout/service/listening/bounded_http.py",
+        "src/turnout/service/http/bounded_http.py",
         "http://127.0.0.1:8000/v1/report",
         "turnout.service.coordinator.coordinator",
     ):

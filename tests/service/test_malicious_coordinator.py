@@ -12,8 +12,8 @@ import pytest
 from service.fake_coordinator import DirectWire, FakeCoordinator
 from turnout.algorithm.mechanism import Public
 from turnout.algorithm.mechanisms import mechanism_from_settings
-from turnout.privacy.journal import Disk
-from turnout.privacy.ledger import Limit
+from turnout.client.ledger import Limit
+from turnout.files.journal import Disk
 from turnout.problem.costs import PolynomialCosts
 from turnout.service.agent.agent import Agent
 from turnout.settings import Table

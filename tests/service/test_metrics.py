@@ -152,7 +152,7 @@ def test_no_trouble(changes):
 
 def test_metrics_and_status_need_no_server_libraries():
     code = (
-        "import sys, turnout.service.operator.metrics, turnout.service.operator.password, turnout.cli.status; "
+        "import sys, turnout.service.operator.metrics, turnout.service.operator.guard, turnout.cli.status; "
         "sys.exit(any(name in sys.modules for name in ('starlette', 'uvicorn', 'plotly', 'scipy', 'numba')))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -12,7 +12,7 @@ import pytest
 from service.fake_operated import DEVICES, FakeOperated, served
 from service.operator_client import ask, basic, change
 from turnout.service.operator import app as module
-from turnout.service.stores.store import USUAL_HOURS, StoreProblem
+from turnout.service.store.store import USUAL_HOURS, StoreProblem
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,7 @@ import pytest
 from service.fake_operated import FakeOperated
 from turnout.errors import FileProblem
 from turnout.service.operator import app as module
-from turnout.service.operator import password as passwords
+from turnout.service.operator import guard as passwords
 
 
 @pytest.fixture

@@ -23,15 +23,15 @@ from turnout.algorithm.client import average_of, intent
 from turnout.algorithm.mechanism import Public
 from turnout.algorithm.mechanisms.clamp import Clamp
 from turnout.algorithm.mechanisms.classical import Classical
-from turnout.privacy.journal import Disk
-from turnout.privacy.ledger import Limit
+from turnout.client.ledger import Limit
+from turnout.files.journal import Disk
 from turnout.service.agent.agent import Agent
-from turnout.service.agent.command_work import CommandWork
-from turnout.service.fleet.fleet import Fleet
-from turnout.service.fleet.rehearsal import Rehearsal
+from turnout.service.agent.work import CommandWork
+from turnout.service.load_test.devices import Rehearsal
+from turnout.service.load_test.load_test import Fleet
 from turnout.service.rounds import ClosedRound
 from turnout.service.rules import Rules, Safety, Timing
-from turnout.service.stores.locations import open_store
+from turnout.service.store.backup import open_store
 
 LIMIT = Limit(1000, 1.0)
 

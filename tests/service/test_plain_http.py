@@ -6,7 +6,7 @@ import logging
 import pytest
 
 from service.served import Sample, self_signed
-from turnout.service.listening.listeners import Listener, serve_listeners
+from turnout.service.http.listeners import Listener, serve_listeners
 
 
 @pytest.mark.parametrize(

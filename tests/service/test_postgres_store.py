@@ -13,10 +13,11 @@ from service import closing
 from service.postgres import PASSWORD, server
 from turnout.errors import MissingExtra
 from turnout.service.rounds import MISSING, NO, YES, Position
-from turnout.service.stores import postgres_address, postgres_store
-from turnout.service.stores.locations import open_store
-from turnout.service.stores.postgres_store import PostgresStore
-from turnout.service.stores.store import Enrolment, Run, StaleRound, StoreProblem
+from turnout.service.store import postgres as postgres_address
+from turnout.service.store import postgres as postgres_store
+from turnout.service.store.backup import open_store
+from turnout.service.store.postgres import PostgresStore
+from turnout.service.store.store import Enrolment, Run, StaleRound, StoreProblem
 
 RUN, START = Run("chargers", {"wait_for": 3}, 1234.5), Position(0, 0.35, {"signal": 0.35})
 

@@ -48,7 +48,7 @@ from service.wiretap import Finder, Wiretap, leaves, messages
 from turnout.algorithm.client import Averaging, ClientState, Prior, client_step, intent
 from turnout.algorithm.coins import SeededCoins
 from turnout.algorithm.mechanism import Public
-from turnout.privacy.ledger import Limit
+from turnout.client.ledger import Limit
 from turnout.privacy.lemma import lemma_epsilon
 from turnout.service.agent.agent import Agent
 from turnout.service.agent.connection import HttpWire
@@ -56,8 +56,8 @@ from turnout.service.coordinator.device_app import DeviceApp
 from turnout.service.logs import SECRET_NAMES, JsonLines, Log
 from turnout.service.rounds import REFUSED, YES
 from turnout.service.rules import Timing
-from turnout.service.stores.locations import open_store
-from turnout.service.stores.schema import COLUMNS
+from turnout.service.store.backup import open_store
+from turnout.service.store.schema import COLUMNS
 
 BY_BIT = Averaging()
 OFFERS = {"offer.round", "offer.signal"}

@@ -12,8 +12,8 @@ from service.played import members
 from service.running import begun, codes_for, running, usual_rules
 from turnout import IntegralController
 from turnout.algorithm.mechanisms.clamp import Clamp
+from turnout.service.coordinator.closed_rounds import MOST_LOST, Replays
 from turnout.service.coordinator.overview import Overview
-from turnout.service.coordinator.replays import MOST_LOST, Replays
 from turnout.service.rounds import YES, close, first_position
 from turnout.service.rules import Rules, Safety, Timing
 

@@ -11,8 +11,7 @@ import pytest
 
 from service.running import begun, codes_for, running, send
 from service.served import eventually
-from turnout.service.logs import Log, start_logging
-from turnout.service.sparing_log import SparingLog
+from turnout.service.logs import Log, SparingLog, start_logging
 
 
 @pytest.fixture
@@ -138,7 +137,7 @@ class TestSparingLog:
     def test_what_is_left_at_the_end_of_the_process_is_told(self):
         code = (
             "import asyncio; from turnout.service.logs import Log, start_logging\n"
-            "from turnout.service.sparing_log import SparingLog; start_logging('json'); log = SparingLog(Log('x'))\n"
+            "from turnout.service.logs import SparingLog; start_logging('json'); log = SparingLog(Log('x'))\n"
             "async def main(): [log.warning('odd', number=number) for number in range(5)]\n"
             "asyncio.run(main())"
         )

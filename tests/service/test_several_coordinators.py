@@ -17,8 +17,8 @@ from service.scene import Scene, impatient
 from turnout.service.coordinator.coordinator import Coordinator
 from turnout.service.rounds import Members, close
 from turnout.service.rules import Timing, rules_from_settings
-from turnout.service.stores.locations import open_store
-from turnout.service.stores.store import StaleRound, StoreProblem
+from turnout.service.store.backup import open_store
+from turnout.service.store.store import StaleRound, StoreProblem
 from turnout.settings import Table
 
 

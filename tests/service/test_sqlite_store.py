@@ -13,11 +13,10 @@ import pytest
 
 from service import closing
 from turnout.service.rounds import Position
-from turnout.service.stores import sqlite_store
-from turnout.service.stores.backup import restore
-from turnout.service.stores.locations import open_store
-from turnout.service.stores.sqlite_store import SqliteStore
-from turnout.service.stores.store import Run, StoreProblem
+from turnout.service.store import sqlite as sqlite_store
+from turnout.service.store.backup import open_store, restore
+from turnout.service.store.sqlite import SqliteStore
+from turnout.service.store.store import Run, StoreProblem
 
 RUN, START = Run("chargers", {"wait_for": 3}, 1234.5), Position(0, 0.35, {"signal": 0.35})
 
@@ -75,7 +74,7 @@ def test_one_leads_whatever_the_file_is_called(path):
 def test_who_leads_and_is_killed_leads_no_more(path):
     begun(path).close()
     code = (
-        "import os, sys; from turnout.service.stores.locations import open_store; "
+        "import os, sys; from turnout.service.store.backup import open_store; "
         "assert open_store(sys.argv[1]).lead(); print('leads', flush=True); os.read(0, 1)"
     )
     command = [sys.executable, "-c", code, str(path)]
@@ -191,8 +190,8 @@ def test_a_full_store_says_so_and_keeps_what_it_has(path):
 FULL_DISK = """
 import resource, sys
 from service import closing
-from turnout.service.stores.locations import open_store
-from turnout.service.stores.store import StoreProblem
+from turnout.service.store.backup import open_store
+from turnout.service.store.store import StoreProblem
 kept, failures = open_store(sys.argv[1]), 0
 most = resource.getrlimit(resource.RLIMIT_FSIZE)
 resource.setrlimit(resource.RLIMIT_FSIZE, (150_000, most[1]))
@@ -226,8 +225,8 @@ def test_a_disk_that_runs_full_loses_nothing(path):
 
 READ_ONLY = """
 import os, sys
-from turnout.service.stores.locations import open_store
-from turnout.service.stores.store import StoreProblem
+from turnout.service.store.backup import open_store
+from turnout.service.store.store import StoreProblem
 if os.geteuid() == 0:
     os.setgid(65534), os.setuid(65534)
 for create in (False, True):
@@ -287,7 +286,7 @@ def test_a_file_that_is_taken_away_is_noticed(path, replaced):
 def test_a_process_of_the_operator_and_the_coordinator_take_turns(path):
     kept = begun(path)
     code = (
-        "import sys; from turnout.service.stores.locations import open_store; kept = open_store(sys.argv[1])\n"
+        "import sys; from turnout.service.store.backup import open_store; kept = open_store(sys.argv[1])\n"
         "for number in range(40): kept.change('command line', capacity=1.0 + number)"
     )
     with subprocess.Popen([sys.executable, "-c", code, str(path)]) as child:
@@ -304,7 +303,7 @@ def test_a_copy_from_another_version_goes_through_the_same_way(path, tmp_path, m
     kept = begun(path, 2)
     kept.backup(tmp_path / "copy.db")
     kept.close()
-    from turnout.service.stores import schema, store
+    from turnout.service.store import schema, store
 
     monkeypatch.setattr(store, "SCHEMA", store.SCHEMA + 1)
     monkeypatch.setitem(schema.MIGRATIONS, store.SCHEMA - 1, ["UPDATE state SET capacity = 7.0"])

@@ -14,8 +14,8 @@ import typer
 from service.running import begun
 from service.served import self_signed
 from turnout.cli import app
-from turnout.service.operator.password import new_password_file
-from turnout.service.stores.locations import open_store
+from turnout.service.operator.guard import new_password_file
+from turnout.service.store.backup import open_store
 
 ROOT = Path(__file__).parents[2]
 UNITS = sorted((ROOT / "examples" / "fleet").glob("*.service"))

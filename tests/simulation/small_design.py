@@ -1,6 +1,6 @@
 """A small sweep, and the points of a design."""
 
-from turnout.simulation.design import design_from_settings
+from turnout.sweep.design import design_from_settings
 
 SMALL = {
     "rounds": 20,

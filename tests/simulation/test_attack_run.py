@@ -7,9 +7,8 @@ import pytest
 
 from turnout import Clamp, Classical, IntegralController, Problem, Trajectory, paper_population, simulate
 from turnout.algorithm.mechanism import Mechanism
-from turnout.privacy.stop import surrogate_after_stop
-from turnout.simulation.attack_run import attack_run
-from turnout.simulation.reports import NotReplayable, reports_of
+from turnout.attack.reports import NotReplayable, reports_of
+from turnout.attack.run import attack_run, surrogate_after_stop
 
 PROBLEM, SERVER = paper_population(0, 40).problem(15), IntegralController(0.1, 1.0)
 

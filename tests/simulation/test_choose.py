@@ -10,9 +10,10 @@ import pytest
 from turnout import Classical, IntegralController, Keep, PaperCoin, Problem, paper_population, simulate
 from turnout.errors import MissingExtra
 from turnout.problem.population import drawn_paper_population
-from turnout.simulation import room
-from turnout.simulation.engines import choose, jax_engine
-from turnout.simulation.engines.options import JaxOptions
+from turnout.simulation.engines import choose
+from turnout.simulation.engines import engine as room
+from turnout.simulation.engines.engine import JaxOptions
+from turnout.simulation.engines.jax import engine as jax_engine
 
 SERVER = IntegralController(0.01, 1.0)
 LEAN = Keep(cost=False, state=False)

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simulation.small_design import SMALL, design, points
-from turnout.simulation.design import design_from_settings
+from turnout.sweep.design import design_from_settings
 
 # ------------------------------------------------------------------------------------------------ designs
 

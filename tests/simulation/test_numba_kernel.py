@@ -7,7 +7,7 @@ import pytest
 
 from turnout import IntegralController, paper_population, simulate
 from turnout.algorithm.mechanism import Mechanism
-from turnout.simulation.engines.numba_kernel import _fingerprint
+from turnout.simulation.engines.numba.kernel import _fingerprint
 
 
 def function(text="x * SCALE", **constants):

@@ -31,7 +31,7 @@ from turnout.privacy.certificate import worst_of
 from turnout.privacy.observer import TRUSTED_AGGREGATOR, Observer
 from turnout.report.picture import plot
 from turnout.report.run_report import run_page
-from turnout.simulation.parts import PRIVATE_AVERAGE, mechanisms_in_words, privacy_in_words
+from turnout.simulation.trajectory import PRIVATE_AVERAGE, mechanisms_in_words, privacy_in_words
 
 PROBLEM, SERVER = paper_population(clients=200).problem(100), SelfTuningController()
 

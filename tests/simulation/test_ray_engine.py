@@ -21,14 +21,14 @@ from conformance.test_engines import assert_identical
 from problem.test_costs import Exponential
 from turnout import Averaging, IntegralController, Keep, PaperCoin, Problem, SeededCoins, paper_population, simulate
 from turnout.problem.population import drawn_paper_population
-from turnout.simulation.engines import ray_engine
-from turnout.simulation.engines.options import RayOptions
-from turnout.simulation.engines.ray_cluster import Lost, RayCluster, ShardLost, Size
-from turnout.simulation.engines.ray_engine import RayEngine, cut
-from turnout.simulation.engines.ray_shard import Shard
+from turnout.simulation.engines.engine import RayOptions
+from turnout.simulation.engines.ray import engine as ray_engine
+from turnout.simulation.engines.ray.cluster import Lost, RayCluster, ShardLost, Size
+from turnout.simulation.engines.ray.engine import RayEngine, cut
+from turnout.simulation.engines.ray.shard import Shard
 from turnout.simulation.loop import run_rounds
-from turnout.simulation.measures import CHUNK
-from turnout.simulation.stage import set_stage
+from turnout.simulation.recording import CHUNK
+from turnout.simulation.setup import set_stage
 
 SHARDS = (1, 2, 3, 5)
 CLIENTS = 804
@@ -351,10 +351,10 @@ def test_a_cluster_started_here_is_stopped():
     code = """
         import ray
         from turnout import IntegralController, PaperCoin, paper_population
-        from turnout.simulation.engines.options import RayOptions
-        from turnout.simulation.engines.ray_engine import RayEngine
+        from turnout.simulation.engines.engine import RayOptions
+        from turnout.simulation.engines.ray.engine import RayEngine
         from turnout.simulation.loop import run_rounds
-        from turnout.simulation.stage import set_stage
+        from turnout.simulation.setup import set_stage
         problem, server = paper_population(0).problem(600), IntegralController(0.0075, 0.35)
         stage = set_stage(problem, PaperCoin(3.5), server, 50, 0, None, None, None, None)
         engine = RayEngine(stage.crowd, RayOptions(1))

@@ -24,8 +24,8 @@ from turnout import (
     simulate as simulate_with_any,
 )
 from turnout.algorithm.mechanisms import MECHANISMS
-from turnout.privacy.stop import surrogate_after_stop
-from turnout.simulation.reports import NotReplayable, reports_of
+from turnout.attack.reports import NotReplayable, reports_of
+from turnout.attack.run import surrogate_after_stop
 
 CLIENTS = 40
 SERVER = IntegralController(0.1, 1.0)

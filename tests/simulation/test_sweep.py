@@ -19,16 +19,16 @@ from turnout.algorithm.mechanisms import CappedCoin, Clamp, PaperCoin, TrackingC
 from turnout.algorithm.mechanisms.memoized import Memoized
 from turnout.algorithm.thresholds import widest_box
 from turnout.errors import FileProblem, MissingExtra, TurnoutError
+from turnout.files.journal import InUse
 from turnout.privacy.account_of import account_of
 from turnout.privacy.accounting import total_epsilon
-from turnout.privacy.journal import InUse
 from turnout.privacy.observer import PUBLIC_HISTORY
 from turnout.settings import Table
-from turnout.simulation import sweep as sweep_module
-from turnout.simulation.design import design_from_settings
 from turnout.simulation.run_settings import run_from_settings
-from turnout.simulation.sweep import STORE, read_design, results_so_far, sweep
 from turnout.simulation.workers import spread
+from turnout.sweep import sweep as sweep_module
+from turnout.sweep.design import design_from_settings
+from turnout.sweep.sweep import STORE, read_design, results_so_far, sweep
 
 ROOT = Path(__file__).parents[2]
 # ------------------------------------------------------------------------------------------------ rows
@@ -222,7 +222,7 @@ def test_killed_half_way_and_resumed_it_ends_with_the_same_table(tmp_path):
     (tmp_path / "design.toml").write_text(KILLED)
     code = (
         "import sys\n"
-        "from turnout.simulation.sweep import read_design, sweep\n"
+        "from turnout.sweep.sweep import read_design, sweep\n"
         "sweep(read_design('design.toml'), sys.argv[1], jobs=2).save(sys.argv[1] + '/table.csv')\n"
     )
     command = [sys.executable, "-c", code]

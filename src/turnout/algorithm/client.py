@@ -15,9 +15,11 @@ import numpy as np
 import numpy.typing as npt
 
 from turnout.algorithm.arithmetic import at_least, at_most, inside
+from turnout.algorithm.coins import ENROLMENT, Coins
 from turnout.algorithm.mechanism import Mechanism, Public
 from turnout.errors import invalid
 from turnout.problem.costs import Array, Costs
+from turnout.problem.problem import Problem
 
 SMALLEST_AVERAGE = 2.0**-30
 """No average counts as less: below it x/f'(x) could be 0/0, and a client that f'(0) > 0 keeps
@@ -202,3 +204,11 @@ def client_step(
     participates = uniform < probability
     moved = participates.astype(np.float64) if averaging.by == "bit" else probability
     return state.after(moved, averaging), participates
+
+
+def released(problem: Problem, mechanism: Mechanism, coins: Coins) -> Costs | None:
+    """The public surrogate costs that a mechanism releases, once, at joining; None if it releases nothing."""
+    if not mechanism.releases_once:
+        return None
+    uniform = coins.uniform(np.arange(len(problem)), 0, ENROLMENT)
+    return mechanism.enrol(problem.costs, uniform, problem.unit_weights, problem.capacity / problem.most)

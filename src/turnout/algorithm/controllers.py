@@ -2,10 +2,223 @@
 
 from __future__ import annotations
 
-from turnout.algorithm.self_tuning import SelfTuningController
-from turnout.algorithm.server import Controller, IntegralController
-from turnout.errors import invalid
+import math
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol, runtime_checkable
+
+import numpy as np
+
+from turnout.algorithm.arithmetic import at_least
+from turnout.errors import check_kind, check_number, invalid
 from turnout.settings import Table
+
+
+class ControllerState(Protocol):
+    """What a controller carries from round to round: a named tuple of numbers, one of them the signal."""
+
+    @property
+    def signal(self) -> float:
+        """Theta(k), what is broadcast."""
+        ...
+
+
+@runtime_checkable
+class Controller(Protocol):
+    """How the server sets the signal. It sees the total of each round and nothing else.
+
+    `step` gives Theta(k+1) from Theta(k) and the turnout of round k. Round k itself is decided
+    by the signal of round k - lag (by the first signal, where there is none so old), so that
+    lag + 1 rounds can be drawn before the server must be heard again.
+    """
+
+    @property
+    def lag(self) -> int:
+        """How many rounds old the signal is that decides a round; 1 is the paper's."""
+        ...
+
+    def start(self) -> Any:
+        """The state before round 0."""
+        ...
+
+    def step(self, state: Any, participants: int, capacity: float) -> Any:
+        """The state after a round with this turnout."""
+        ...
+
+    def settings(self) -> dict[str, Any]:
+        """Everything that makes this controller again, as `controller_from_settings` takes it."""
+        ...
+
+
+def check_controller(controller: object) -> None:
+    """Refuse what is no controller, at the entrances.
+
+    Example:
+        >>> check_controller(0.0075)
+        Traceback (most recent call last):
+        ...
+        ValueError: controller must be a turnout Controller, got 0.0075: give one such as SelfTuningController()
+    """
+    remedy = "give one such as SelfTuningController()"
+    check_kind("controller", controller, Controller, "a turnout Controller", remedy)
+
+
+def integral_signal(signal: Any, gain: Any, participants: Any, capacity: Any) -> Any:
+    """Theta(k+1) = max(0, Theta(k) - tau (sum X_i(k) - C)).
+
+    Paper: Eq. (3). Differs from paper: never below 0, where it could only wind down.
+    """
+    return at_least(signal - gain * (participants - capacity), 0.0)
+
+
+class IntegralState(NamedTuple):
+    """The state of an `IntegralController`: the signal alone."""
+
+    signal: float
+
+
+@dataclass(frozen=True)
+class IntegralController:
+    """The paper's server: it moves the signal against the error of the turnout.
+
+    Args:
+        gain: tau, above 0; stable below 1 / (slope of the turnout in the signal).
+        initial: Theta(0), 0 or more.
+
+    Paper: Algorithm 1; the lag of one round is Algorithms 2 and 3's: X(k+1) is drawn from Theta(k).
+
+    Example:
+        >>> server = IntegralController(gain=0.0075, initial=0.35)
+        >>> server.step(server.start(), participants=500, capacity=600)
+        IntegralState(signal=1.1)
+    """
+
+    gain: float
+    initial: float
+    lag: int = 1
+
+    def __post_init__(self) -> None:
+        remedy = "try 0.0075 for 1200 clients, less for more"
+        check_number("gain", self.gain, "above 0 and finite", lambda gain: gain > 0.0, remedy)
+        remedy = "give the first signal, such as 0.35"
+        check_number("initial", self.initial, "0 or more and finite", lambda initial: initial >= 0.0, remedy)
+        if not isinstance(self.lag, (int, np.integer)) or self.lag not in (0, 1):
+            raise invalid("lag", "0 or 1", repr(self.lag), "use 1 for the paper's algorithm")
+
+    def start(self) -> IntegralState:
+        """Theta(0)."""
+        return IntegralState(float(self.initial))
+
+    def step(self, state: IntegralState, participants: int, capacity: float) -> IntegralState:
+        """Theta(k+1) from Theta(k) and the turnout of round k."""
+        return IntegralState(float(integral_signal(state.signal, self.gain, participants, capacity)))
+
+    def settings(self) -> dict[str, Any]:
+        """Everything that makes this controller again."""
+        return {"kind": "integral", "gain": self.gain, "initial": self.initial, "lag": self.lag}
+
+
+LARGEST_STEP = math.log(10.0)
+"""Of the logarithm of the signal: at most ten times more or less in a round. Six rounds bridge a
+first guess wrong by a million, and one mistaken step costs one round of too many or too few."""
+
+REACH = 1e15
+"""The signal stays within this factor of the first: while nobody can come it must not climb for ever,
+or it would have to climb down as long afterwards."""
+
+GROWTH, DECAY = 1.5, 2.0
+"""The most by which the gain rises or falls in a round. Falling is halving, as in a bisection; rising
+is slower, so that mere noise, which agrees with itself as often as not, lets the gain sink."""
+
+SMALLEST_GAIN = 0.15
+"""Averages over some 7 rounds: turnouts then spread sqrt(2 / (2 - 0.15)) = 1.04 times as far as they must
+(1.07 with the gain's own wandering), and never slower, so that slow drifts are followed."""
+
+MEMORY = 0.3
+"""Of the newest error in the size of errors: long enough to know the noise, short enough to forget
+within some twenty rounds how large the errors were while the scale was still unknown."""
+
+SURPRISE = 5.0
+"""An error so many times the usual size is a change: noise does it in one round of some 900."""
+
+
+class SelfTuningState(NamedTuple):
+    """The state of a `SelfTuningController`.
+
+    Attributes:
+        signal: Theta(k).
+        gain: how far the logarithm of the signal moves for an error of 1.
+        error: of the last round, (C - n) / C.
+        size: the mean square of the recent errors; 0 before the first.
+    """
+
+    signal: float
+    gain: float
+    error: float
+    size: float
+
+
+@dataclass(frozen=True)
+class SelfTuningController:
+    """A server that knows the capacity and what came, and nothing else: no gain to choose.
+
+    It moves the logarithm of the signal by gain * error, error = (C - n) / C. An intent is
+    min(1, Theta * something), so the turnout n rises by at most n for each unit of log Theta: a
+    gain of 1 is stable (on the way up it never overshoots), whoever the clients are. How much more is safe
+    (many clients at their limit, or brought by a coin, do not answer the signal), or how much less
+    is enough, the errors tell. At the best gain they are unrelated from round to round. So the gain
+    rises while they keep their sign (we lag behind), and falls when they alternate (we chase noise,
+    or overshoot). Only ratios of errors count: neither N nor the noise need be known.
+
+    Args:
+        initial: Theta(0), above 0. Rather too low than too high: then few come at first, not all.
+
+    Differs from paper: there, tau is fixed, and right for one number of clients and one scale of costs.
+
+    Example:
+        >>> server = SelfTuningController(initial=1.0)
+        >>> state = server.step(server.start(), participants=300, capacity=600)
+        >>> round(state.signal, 3)
+        1.649
+    """
+
+    initial: float = 1.0
+
+    def __post_init__(self) -> None:
+        def fits(initial: float) -> bool:
+            return initial / REACH > 0.0 and math.isfinite(initial * REACH)
+
+        check_number("initial", self.initial, "above 0 and finite", fits, "give any first signal, such as 1")
+
+    @property
+    def lag(self) -> int:
+        """0: each round is decided by the newest signal, since a lag would halve the gain that is stable."""
+        return 0
+
+    def start(self) -> SelfTuningState:
+        """Theta(0), and the gain that is safe for everyone."""
+        return SelfTuningState(float(self.initial), 1.0, 0.0, 0.0)
+
+    def step(self, state: SelfTuningState, participants: int, capacity: float) -> SelfTuningState:
+        """Theta(k+1) from Theta(k) and the turnout of round k."""
+        error, last = max((capacity - participants) / capacity, -LARGEST_STEP), state.error
+        size = state.size + MEMORY * (error * error - state.size)
+        scale = max(error * error, last * last, size)
+        agreement = error * last / scale if scale > 0.0 else 0.0  # in [-1, 1]; near 0 for small errors, which are noise
+        gain = state.gain * (GROWTH if agreement > 0.0 else DECAY) ** agreement
+        if error * error > SURPRISE**2 * state.size:  # clients left or came, or the capacity changed: as at the start
+            gain = max(gain, 1.0)
+        if agreement < 0.0:  # we stepped over the goal: a gain above 1 falls to the secant through both rounds
+            gain = min(gain, max(1.0, state.gain * abs(last) / (abs(last) + abs(error))))
+        gain = max(gain, SMALLEST_GAIN)
+        if gain * abs(error) > LARGEST_STEP:  # the gain too, or it would wind up where nothing answers
+            gain = LARGEST_STEP / abs(error)
+        signal = state.signal * math.exp(gain * error)
+        signal = min(max(signal, self.initial / REACH), self.initial * REACH)
+        return SelfTuningState(signal, gain, error, size)
+
+    def settings(self) -> dict[str, Any]:
+        """Everything that makes this controller again."""
+        return {"kind": "self-tuning", "initial": self.initial}
 
 
 def controller_from_settings(table: Table) -> Controller:

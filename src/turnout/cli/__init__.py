@@ -12,16 +12,13 @@ import typer
 from turnout.cli.attack import attack
 from turnout.cli.audit import audit
 from turnout.cli.fleet import fleet
-from turnout.cli.frontier import frontier
 from turnout.cli.join import join
 from turnout.cli.operate import app as operate
-from turnout.cli.optimum import optimum
 from turnout.cli.paper import paper
-from turnout.cli.plan import plan
-from turnout.cli.report import report
+from turnout.cli.plan import frontier, plan
 from turnout.cli.serve import serve
-from turnout.cli.show import show
-from turnout.cli.simulate import simulate
+from turnout.cli.show import report, show
+from turnout.cli.simulate import optimum, simulate
 from turnout.cli.status import status
 from turnout.cli.sweep import sweep
 from turnout.errors import TurnoutError

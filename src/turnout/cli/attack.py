@@ -16,7 +16,7 @@ from turnout.errors import invalid
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
-    from turnout.privacy.attack import AttackErrors
+    from turnout.attack.attack import AttackErrors
     from turnout.simulation.run_settings import Run
 
 Lines = dict[str, "list[AttackErrors]"]
@@ -70,8 +70,8 @@ def attack(
 
 def _targets(paths: list[Path], compare: bool, given: dict[str, Any]) -> list[Target]:
     """What to attack: the saved runs, or fresh ones."""
-    from turnout.cli.report import run_names
-    from turnout.simulation.attack_run import AttackCase, attack_case, attack_run, usual_cases
+    from turnout.attack.run import AttackCase, attack_case, attack_run, usual_cases
+    from turnout.cli.show import run_names
     from turnout.simulation.trajectory import Trajectory
 
     named = {name for name, value in given.items() if value is not None}

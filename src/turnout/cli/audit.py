@@ -11,9 +11,9 @@ from turnout.cli import choices
 from turnout.errors import invalid
 
 if TYPE_CHECKING:
-    from turnout.privacy.audit import Audit, Finding
-    from turnout.privacy.audit_claims import Claim
-    from turnout.privacy.audit_subjects import Subject
+    from turnout.audit.audit import Audit, Finding
+    from turnout.audit.claims import Claim
+    from turnout.audit.subjects import Subject
     from turnout.privacy.observer import Observer
 
 
@@ -108,7 +108,7 @@ def _observer(sees: str, honest: int | None, weights: str | None) -> Observer | 
 
 
 def _all_of_ours(delta: float, seed: int | None) -> list[Subject]:
-    from turnout.client.audited import ours
+    from turnout.audit.durable import ours
 
     return ours(delta, _coins(seed))
 
@@ -121,7 +121,7 @@ def _coins(seed: int | None) -> Any:
 
 
 def _claimed(claim: float | None, lifetime: bool, rounds: int, delta: float) -> tuple[Claim, ...]:
-    from turnout.privacy.audit_claims import in_total, per_report
+    from turnout.audit.claims import in_total, per_report
 
     if claim is None:
         return ()
@@ -138,8 +138,8 @@ def _of_mechanism(
     seed: int | None,
 ) -> Subject:
     from turnout.algorithm.mechanisms import mechanism_from_settings
-    from turnout.privacy.audit_claims import Claim
-    from turnout.privacy.audit_subjects import mechanism_subject, sum_subject
+    from turnout.audit.claims import Claim
+    from turnout.audit.subjects import mechanism_subject, sum_subject
     from turnout.settings import Table
 
     if values["kind"] in ("clamp", "randomized-response", "tracking-clamp"):
@@ -155,9 +155,9 @@ def _of_mechanism(
 
 
 def _of_user(place: str, claim: float | None, lifetime: bool, rounds: int, delta: float) -> Subject:
+    from turnout.audit.reporters import as_reporter
+    from turnout.audit.subjects import Subject
     from turnout.client.cost_files import load
-    from turnout.privacy.audit_reporters import as_reporter
-    from turnout.privacy.audit_subjects import Subject
 
     if claim is None:
         raise ValueError("--claim is missing: give the epsilon per report that your reporter promises")
@@ -170,7 +170,7 @@ def _go(subjects: list[Subject], trials: int, false_alarm: float, seed: int | No
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
-    from turnout.privacy.audit import AuditInterrupted
+    from turnout.audit.audit import AuditInterrupted
 
     done: list[Audit] = []
     stopped = False
@@ -241,7 +241,7 @@ def _print(audit: Audit) -> None:
     from rich.markup import escape
     from rich.table import Table
 
-    from turnout.privacy.audit_bounds import smallest_caught
+    from turnout.audit.bounds import smallest_caught
 
     console = Console(highlight=False)
     about = f"{audit.worst.claim.circumstances}: {audit.trials:,} trials a cost"

@@ -188,7 +188,7 @@ def check_output(path: Path | None, suffix: str, inputs: Iterable[Path] = ()) ->
         FileProblem: it cannot be written.
         ValueError: it ends in something else, or is one of the inputs.
     """
-    from turnout.simulation.output import check_writable
+    from turnout.files.atomic import check_writable
 
     if path is None:
         return

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from turnout.problem.costs import Costs
-    from turnout.service.fleet.fleet import Fleet
-    from turnout.service.fleet.record import FleetRecord
-    from turnout.service.fleet.rehearsal import Rehearsal
+    from turnout.service.load_test.devices import Rehearsal
+    from turnout.service.load_test.load_test import Fleet
+    from turnout.service.load_test.record import FleetRecord
 
 KEPT = 256
 """Rounds whose bits stay in memory."""
@@ -61,7 +61,7 @@ def fleet(
 
     [bold]Example:[/bold] turnout fleet http://127.0.0.1:8440 --codes codes.txt --cut 0.95:200:50
     """
-    from turnout.service.fleet.fleet import Fleet
+    from turnout.service.load_test.load_test import Fleet
 
     if rounds is not None and rounds < 1:
         raise invalid("--rounds", "1 or more", rounds, "leave it out to go on until Ctrl-C")
@@ -104,7 +104,7 @@ def _costs(count: int, all_there_are: bool, population: str | None, seed: int | 
 
 
 def _rehearsal(late: str | None, cut: str | None) -> Rehearsal:
-    from turnout.service.fleet.rehearsal import Rehearsal
+    from turnout.service.load_test.devices import Rehearsal
 
     given: dict[str, Any] = {}
     try:
@@ -128,7 +128,7 @@ def _go(prepared: Callable[..., Fleet], rounds: int | None, as_json: bool) -> Fl
     from rich.console import Console
     from rich.progress import Progress, SpinnerColumn, TextColumn
 
-    from turnout.service.many_connections import run_in_loop
+    from turnout.service.network import run_in_loop
 
     console = Console(stderr=True)
     columns = (SpinnerColumn(), TextColumn("{task.description}"))

@@ -16,10 +16,10 @@ from turnout.cli import choices
 from turnout.errors import invalid
 
 if TYPE_CHECKING:
-    from turnout.privacy.ledger import Limit
+    from turnout.client.ledger import Limit
     from turnout.service.agent.agent import Agent
     from turnout.service.agent.agreement import Agreement
-    from turnout.service.agent.device_rounds import RoundDone
+    from turnout.service.agent.rounds import RoundDone
     from turnout.service.protocol import Welcome
 
 DELTA = 1e-6
@@ -140,9 +140,8 @@ def join(
 
     [bold]Example:[/bold] turnout join https://coordinator.example:8443 --code CODE --cost 3.0 --folder charger
     """
-    from turnout.service.agent.command_work import CommandWork
-    from turnout.service.agent.membership import make_folder
-    from turnout.service.agent.status import ledger_of
+    from turnout.service.agent.membership import ledger_of, make_folder
+    from turnout.service.agent.work import CommandWork
 
     if status is not None:
         _show_status(status, ledger, as_json)
@@ -166,12 +165,12 @@ def _take_part(
 ) -> None:
     """Run the agent until it ends or a signal ends it; what cannot be helped by a restart has a status of its own."""
     from turnout.client.durable import StoreRolledBack
-    from turnout.privacy.ledger import LedgerRolledBack
-    from turnout.privacy.witness import NoPlace
+    from turnout.client.ledger import LedgerRolledBack
+    from turnout.client.witness import NoPlace
     from turnout.service.agent.agent import ASKED, BUDGET, Agent
     from turnout.service.agent.agreement import Declined
-    from turnout.service.agent.device_rounds import AgentProblem
-    from turnout.service.agent.dialogue import Halted, RefusedByCoordinator, Revoked
+    from turnout.service.agent.connection import Halted, RefusedByCoordinator, Revoked
+    from turnout.service.agent.rounds import AgentProblem
 
     for_good = (Declined, RefusedByCoordinator, Revoked, AgentProblem, LedgerRolledBack, StoreRolledBack, NoPlace)
     with Agent(url, folder, costs, on_round=screen.round, on_problem=screen.problem, **options) as agent:
@@ -298,7 +297,7 @@ def _cost(number: float | None, file: Path | None, function: str | None) -> Any:
 
 def _limit(ledger: Path, given: dict[str, Any]) -> Limit | None:
     """The owner's, where a part of it is given; the rest as it was."""
-    from turnout.privacy.ledger_file import limit_with
+    from turnout.client.witness import limit_with
     from turnout.service.agent.agent import USUAL_LIMIT
 
     return limit_with(ledger, given, USUAL_LIMIT) if any(value is not None for value in given.values()) else None
@@ -316,7 +315,7 @@ def _signals(stop: Callable[[], None]) -> Iterator[None]:
 
 
 def _show_status(folder: Path, ledger: Path | None, as_json: bool) -> None:
-    from turnout.service.agent.status import read_status
+    from turnout.service.agent.membership import read_status
 
     found = read_status(folder, ledger)
     if as_json:

@@ -13,7 +13,7 @@ from turnout.cli import choices
 from turnout.errors import invalid
 
 if TYPE_CHECKING:
-    from turnout.service.stores.store import Store
+    from turnout.service.store.store import Store
 
 app = typer.Typer(
     name="operate",
@@ -33,8 +33,8 @@ WHO = "command line"
 
 def opened(location: str) -> Store:
     """The store of a run that exists."""
-    from turnout.service.stores.locations import open_store
-    from turnout.service.stores.store import StoreProblem
+    from turnout.service.store.backup import open_store
+    from turnout.service.store.store import StoreProblem
 
     store = open_store(location)
     if store.run() is None:
@@ -50,8 +50,8 @@ def codes(
     hours: Annotated[float | None, typer.Option(help="Until they expire.", show_default="24")] = None,
 ) -> None:
     """Make one-time enrolment codes, one a line. Only their hashes are kept: this is the one time you see them."""
-    from turnout.service.coordinator.enrolment_desk import issue_codes
-    from turnout.service.stores.store import USUAL_HOURS
+    from turnout.service.coordinator.enrolment import issue_codes
+    from turnout.service.store.store import USUAL_HOURS
 
     made = issue_codes(opened(store), count, weight, USUAL_HOURS if hours is None else hours, WHO)
     typer.echo("\n".join(made))
@@ -149,8 +149,8 @@ def export(
     store: Location = "turnout.db",
 ) -> None:
     """Write the run as a trajectory, the same as a simulation's."""
+    from turnout.files.atomic import check_new
     from turnout.service.coordinator.export import export as make
-    from turnout.simulation.output import check_new
 
     check_new(output)
     trajectory = make(opened(store))
@@ -170,8 +170,8 @@ def books(
 
     from rich.console import Console
 
-    from turnout.service.coordinator.books import DEVICE_COLUMNS, ROUND_COLUMNS, device_rows, round_rows
-    from turnout.simulation.output import check_new, whole_file
+    from turnout.files.atomic import check_new, whole_file
+    from turnout.service.coordinator.export import DEVICE_COLUMNS, ROUND_COLUMNS, device_rows, round_rows
 
     check_new(output)
     kept = opened(store)
@@ -192,7 +192,7 @@ def password(
     output: Annotated[Path, typer.Argument(help="A new file, for `turnout serve --password-file`.")],
 ) -> None:
     """Make an operator's password and say it this once: the file holds its scrypt hash alone."""
-    from turnout.service.operator.password import new_password_file
+    from turnout.service.operator.guard import new_password_file
 
     typer.echo(new_password_file(output, hash_only=True))
 
@@ -213,7 +213,7 @@ def restore(
     store: Location = "turnout.db",
 ) -> None:
     """Make a new store from a backup; an existing one is never overwritten. The run is paused: see what is undone."""
-    from turnout.service.stores.backup import restore as make
+    from turnout.service.store.backup import restore as make
 
     found = make(copy, store, WHO)
     control, place = found.control, store.rpartition("@")[2]

@@ -14,7 +14,7 @@ from turnout.errors import MissingExtra
 
 if TYPE_CHECKING:
     from turnout.service.coordinator.serve import Place
-    from turnout.service.listening.listeners import Bound
+    from turnout.service.http.listeners import Bound
 
 
 Store = Annotated[str, typer.Option(envvar="TURNOUT_STORE", help="Where the run is kept: a file, or postgresql://…")]
@@ -124,10 +124,10 @@ def _serve(
 ) -> None:
     from turnout.service.coordinator.serve import begin_or_continue
     from turnout.service.coordinator.serve import serve as go
-    from turnout.service.listening.listeners import check
-    from turnout.service.many_connections import run_in_loop
-    from turnout.service.stores.locations import open_store
-    from turnout.service.stores.store import TAKEN, StoreProblem
+    from turnout.service.http.listeners import check
+    from turnout.service.network import run_in_loop
+    from turnout.service.store.backup import open_store
+    from turnout.service.store.store import TAKEN, StoreProblem
 
     for place in (devices, operator):  # nothing is begun that could not be served
         check(place.listener(None))
@@ -160,7 +160,7 @@ def _given(settings: Path | None, options: dict[str, Any], changes: list[str]) -
 
 def _password(store: str, path: Path | None) -> tuple[Path, str]:
     """The password's file, made if it is not there, and the hash to check against."""
-    from turnout.service.operator.password import new_password_file, password_hash
+    from turnout.service.operator.guard import new_password_file, password_hash
 
     if path is None:
         path = Path("turnout.password" if "://" in store else f"{store}.password")

@@ -9,9 +9,47 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from turnout.cli import choices
+from turnout.errors import invalid
 
 if TYPE_CHECKING:
     from turnout.simulation.trajectory import Trajectory
+
+
+def report(
+    runs: Annotated[list[Path], typer.Argument(help="One or more runs that simulate saved.", show_default=False)],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Write the page to this .html file.")] = Path(
+        "report.html"
+    ),
+) -> None:
+    """Show saved runs on one page, side by side, with interactive plots. The file needs no network.
+
+    [bold]Example:[/bold] turnout report run.npz longer.npz -o runs.html
+    """
+    from turnout.report.page import plotly_source
+    from turnout.report.run_report import run_page
+    from turnout.simulation.trajectory import Trajectory
+
+    choices.check_output(output, ".html", runs)
+    plotly_source()  # says what to install, before any work is done
+    names = run_names(runs)
+    typer.echo(run_page([Trajectory.load(path) for path in runs], names).save(output))
+
+
+def run_names(paths: list[Path]) -> list[str]:
+    """What to call runs: the shortest that tells them apart, of the file's name and its path.
+
+    Raises:
+        ValueError: a file is named twice.
+
+    Example:
+        >>> run_names([Path("a/one.npz"), Path("a/two.npz")]), run_names([Path("a/x.npz"), Path("b/x.npz")])
+        (['one', 'two'], ['a/x.npz', 'b/x.npz'])
+    """
+    if len(set(paths)) != len(paths):
+        raise invalid("runs", "named once each", ", ".join(map(str, paths)), "leave out the second")
+    short = [path.stem for path in paths]
+    return short if len(set(short)) == len(short) else [path.as_posix() for path in paths]
+
 
 _LEVELS = "▁▂▃▄▅▆▇█"
 
@@ -36,7 +74,7 @@ def show(
 
 def summary(trajectory: Trajectory) -> dict[str, Any]:
     """The facts of a run, as JSON takes them."""
-    from turnout.simulation.parts import privacy_in_words
+    from turnout.simulation.trajectory import privacy_in_words
 
     tail = trajectory.last(400)
     return {
@@ -67,7 +105,7 @@ def print_summary(trajectory: Trajectory, facts: dict[str, Any]) -> None:
 
     from turnout.algorithm.mechanisms import in_words
     from turnout.display import number, off
-    from turnout.simulation.parts import mechanisms_in_words
+    from turnout.simulation.trajectory import mechanisms_in_words
 
     table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
     table.add_row("run", f"{facts['rounds']:,} rounds of {facts['clients']:,} clients, seed {facts['seed']}")

@@ -12,8 +12,8 @@ from turnout.cli import choices
 from turnout.errors import FileProblem, MissingExtra
 
 if TYPE_CHECKING:
-    from turnout.simulation.design import Design
-    from turnout.simulation.sweep_table import Results
+    from turnout.sweep.design import Design
+    from turnout.sweep.table import Results
 
 TABLE, PAGE = "table.csv", "summary.html"
 
@@ -40,9 +40,9 @@ def sweep(
 
     [bold]Example:[/bold] turnout sweep examples/sweep.toml --output results/sweep
     """
-    from turnout.simulation.output import check_writable
-    from turnout.simulation.sweep import read_design, results_so_far
-    from turnout.simulation.sweep_table import SUFFIXES, check_suffix
+    from turnout.files.atomic import check_writable
+    from turnout.sweep.sweep import read_design, results_so_far
+    from turnout.sweep.table import SUFFIXES, check_suffix
 
     is_table = output.suffix in SUFFIXES
     folder, table = (output.parent, check_suffix(output)) if is_table else (output, output / TABLE)
@@ -80,7 +80,7 @@ def _go(plan: Design, folder: Path, jobs: int | None, on: str, as_json: bool) ->
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    from turnout.simulation.sweep import sweep as run_all
+    from turnout.sweep.sweep import sweep as run_all
 
     console = Console(stderr=True)
     columns = (TextColumn("sweeping"), BarColumn(), MofNCompleteColumn(), TextColumn("runs"), TimeRemainingColumn())

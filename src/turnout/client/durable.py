@@ -35,14 +35,14 @@ from turnout.algorithm.client import Averaging, ClientState, Prior, client_step
 from turnout.algorithm.coins import ENROLMENT, Coins, KeyedCoins
 from turnout.algorithm.mechanism import Mechanism, Public
 from turnout.algorithm.thresholds import on_the_coin
+from turnout.client.ledger import BudgetSpent, Ledger
+from turnout.client.spending import Kind
 from turnout.client.store import Decision, OnFile, RoundLost, RoundPassed, RoundStore, Stop
 from turnout.errors import TurnoutError, invalid
+from turnout.files.journal import Disk
 from turnout.privacy.accounting import Account
 from turnout.privacy.certificate import certificate
-from turnout.privacy.journal import Disk
-from turnout.privacy.ledger import BudgetSpent, Ledger
 from turnout.privacy.observer import Observer
-from turnout.privacy.spending import Kind
 from turnout.problem.costs import Array, Costs, PolynomialCosts
 
 LEDGER, ROUNDS = "ledger.jsonl", "rounds.jsonl"
@@ -112,7 +112,7 @@ class DurableClient:
 
     Example:
         >>> import tempfile, turnout
-        >>> from turnout.privacy.ledger import Limit
+        >>> from turnout.client.ledger import Limit
         >>> costs = turnout.PolynomialCosts([[3.0]], powers=(2,))
         >>> with tempfile.TemporaryDirectory() as home:
         ...     limit, witness = Limit(100, 1.0), f"{home}/witness"

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from turnout.algorithm.client import Averaging, ClientState
+from turnout.client.spending import plain
 from turnout.errors import TurnoutError, invalid
-from turnout.privacy.journal import Disk, Journal, entries_of
-from turnout.privacy.spending import plain
+from turnout.files.journal import Disk, Journal, entries_of
 
 KEPT = 256
 """Rounds whose bits stay on file, at least; an acknowledgement may come as late as that."""

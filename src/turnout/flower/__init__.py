@@ -14,12 +14,10 @@ from typing import TYPE_CHECKING, Any
 from turnout.errors import MissingExtra
 
 if TYPE_CHECKING:
-    from turnout.flower.capacity import AtLeast, at_least
-    from turnout.flower.client_mod import self_selection_mod
-    from turnout.flower.cost_sources import Device
+    from turnout.client.ledger import Limit
+    from turnout.flower.client_mod import Device, self_selection_mod
     from turnout.flower.in_process import InProcessGrid, run_in_process
-    from turnout.flower.self_selection import SelfSelection
-    from turnout.privacy.ledger import Limit
+    from turnout.flower.self_selection import AtLeast, SelfSelection, at_least
 
 _HOME = {
     "AtLeast": "capacity",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from logging import ERROR, WARNING, getLogger
 from typing import Any
@@ -15,11 +15,13 @@ from flwr.clientapp.typing import ClientAppCallable, Mod
 
 from turnout.algorithm.coins import Coins, SeededCoins, SystemCoins
 from turnout.algorithm.mechanism import Mechanism, check_mechanism
+from turnout.client.cost_files import Cost, cost_from, load
+from turnout.client.cost_files import read_cost as read_cost
 from turnout.client.durable import Stopped
+from turnout.client.ledger import BudgetSpent, Limit
 from turnout.client.store import RoundLost, RoundPassed
 from turnout.errors import TurnoutError, check_kind, invalid
 from turnout.flower.client_state import StateDirectory, StudyState
-from turnout.flower.cost_sources import CostSource, Device, cost_of
 from turnout.flower.protocol import (
     ABSTAINED,
     INELIGIBLE,
@@ -34,7 +36,65 @@ from turnout.flower.protocol import (
     no_answer,
 )
 from turnout.privacy.certificate import Certificate, certificate
-from turnout.privacy.ledger import BudgetSpent, Limit
+from turnout.problem.costs import Costs
+
+NUMBER, FILE, FUNCTION = "turnout-cost", "turnout-cost-file", "turnout-cost-function"
+"""The keys of node-config, of which one must be there."""
+
+
+@dataclass(frozen=True)
+class Device:
+    """What a cost of your own may look at; it never leaves the client.
+
+    Attributes:
+        context: Flower's, with `node_config` and `run_config`.
+        last_training_seconds: how long the last training here took, also a failed one; None before the first.
+
+    Example:
+        >>> def cost(device):                            # slower training, higher cost
+        ...     return 1.0 + (device.last_training_seconds or 0.0)
+        >>> cost(Device(context=None, last_training_seconds=4.0))
+        5.0
+    """
+
+    context: Context = field(repr=False)  # may hold the cost
+    last_training_seconds: float | None = field(default=None, repr=False)
+
+
+CostSource = Cost | Callable[[Device], Cost] | None
+
+
+def cost_of(source: CostSource, device: Device) -> Costs:
+    """The cost of this client now: given, called for, or as its node-config says.
+
+    Args:
+        source: a number, a cost, a function of the device, or None for the owner's settings.
+        device: this one.
+
+    Raises:
+        ValueError: none or several are given, or it is not convex. The text may hold the cost: keep it local.
+        FileProblem: the file cannot be read.
+
+    Example:
+        >>> len(cost_of(3.0, Device(context=None)))
+        1
+    """
+    found: Any = _from_settings(device.context.node_config) if source is None else source
+    if callable(found) and not isinstance(found, Costs):
+        found = found(device)
+    return cost_from(found)
+
+
+def _from_settings(settings: Mapping[str, Any]) -> Any:
+    given = [key for key in (NUMBER, FILE, FUNCTION) if key in settings]
+    if len(given) != 1:
+        remedy = 'give one, such as --node-config "turnout-cost=3.0"'
+        raise invalid("node-config", f"with one of {NUMBER}, {FILE}, {FUNCTION}", ", ".join(given) or "none", remedy)
+    value = settings[given[0]]
+    if given[0] == FILE:
+        return read_cost(str(value))
+    return load(str(value), FUNCTION) if given[0] == FUNCTION else value
+
 
 log = getLogger("flwr").log
 

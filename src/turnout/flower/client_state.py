@@ -15,11 +15,11 @@ from turnout.algorithm.client import Averaging, ClientState, Prior, client_step
 from turnout.algorithm.coins import ENROLMENT, Coins
 from turnout.algorithm.mechanism import Mechanism
 from turnout.client.durable import DATUM, LEDGER, DurableClient, Stopped, account_for_all
+from turnout.client.ledger import Ledger, Limit
 from turnout.client.store import Conflict, RoundLost, RoundPassed, missed
+from turnout.client.witness import limit_with
+from turnout.files.journal import Disk, InUse
 from turnout.flower.protocol import RECORD, Question
-from turnout.privacy.journal import Disk, InUse
-from turnout.privacy.ledger import Ledger, Limit
-from turnout.privacy.ledger_file import limit_with
 from turnout.problem.costs import Costs, PolynomialCosts
 
 PATIENCE = 10.0

@@ -4,11 +4,114 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
-from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
+import numpy.typing as npt
+from flwr.app import Array, ArrayRecord, Message, MetricRecord, RecordDict
+
+from turnout.errors import invalid
+
+PRIOR_ROUNDS = 2.0
+"""The public start of each estimate: so many rounds at capacity / clients."""
+
+FLOOR = 0.2
+"""No estimate counts as less than this share of capacity / clients: a weight is at most five times the usual."""
+
+INVERSE, STORED, PLAIN = "inverse-participation", "stored-updates", "plain"
+KINDS = (INVERSE, STORED, PLAIN)
+"""Stored updates are used with inverse-participation weights; see `turnout.flower.replies`."""
+
+
+class ParticipationBook:
+    """What the server saw of each node: since when, and how often its update came.
+
+    Args:
+        share: capacity / clients, public.
+
+    Example:
+        >>> book = ParticipationBook(share=0.5)
+        >>> book.saw([1, 2])
+        >>> book.close_round([1])
+        >>> book.estimate(1), book.estimate(2)
+        (0.6666666666666666, 0.3333333333333333)
+    """
+
+    def __init__(self, share: float) -> None:
+        self._share = share
+        self._rounds = 0
+        self._joined: dict[int, int] = {}
+        self._came: dict[int, int] = {}
+
+    def saw(self, nodes: Iterable[int]) -> None:
+        """These nodes are connected: those not seen before join now."""
+        for node in nodes:
+            self._joined.setdefault(node, self._rounds)
+
+    def close_round(self, came: Iterable[int]) -> None:
+        """The round is over, and these nodes' updates came."""
+        self._rounds += 1
+        for node in came:
+            self._came[node] = self._came.get(node, 0) + 1
+
+    def estimate(self, node: int) -> float:
+        """x̂ = (past participations + 2 C/N) / (rounds since it joined + 2), the current round excluded."""
+        rounds = self._rounds - self._joined.get(node, self._rounds)
+        return (self._came.get(node, 0) + PRIOR_ROUNDS * self._share) / (rounds + PRIOR_ROUNDS)
+
+    def weights(self, examples: Mapping[int, float]) -> dict[int, float]:
+        """w_i ∝ n_i / max(x̂_i, 0.2 C/N), for the nodes that came; they add up to what the n_i add up to.
+
+        Args:
+            examples: n_i, the strategy's own weight of each node.
+
+        Example:
+            >>> book = ParticipationBook(share=0.5)
+            >>> book.saw([1, 2]); book.close_round([1])
+            >>> book.weights({1: 30.0, 2: 30.0})
+            {1: 20.0, 2: 40.0}
+        """
+        raw = {node: number / max(self.estimate(node), FLOOR * self._share) for node, number in examples.items()}
+        scale = sum(examples.values()) / sum(raw.values()) if raw else 1.0
+        return {node: weight * scale for node, weight in raw.items()}
+
+
+def effective_share(weights: Iterable[float]) -> float:
+    """How evenly the weights lie: (sum w)^2 / (n sum w^2), 1 if all are equal, 1/n if one has all.
+
+    Example:
+        >>> effective_share([1.0, 1.0]), effective_share([1.0, 0.0]), effective_share([])
+        (1.0, 0.5, 0.0)
+    """
+    given = list(weights)
+    largest = max(given, default=0.0)
+    if largest <= 0.0:
+        return 0.0
+    scaled = [weight / largest for weight in given]
+    return sum(scaled) ** 2 / (len(scaled) * sum(weight * weight for weight in scaled))
+
+
+def check_kind(kind: str | None, is_weighted_average: bool, strategy: str) -> str:
+    """Which weights to use: inverse participation for weighted averages, else plain, unless asked for.
+
+    Raises:
+        ValueError: unknown, or any but plain for a strategy that does not average by weight.
+
+    Example:
+        >>> check_kind(None, True, "FedAvg"), check_kind(None, False, "FedMedian")
+        ('inverse-participation', 'plain')
+    """
+    if kind is None:
+        return INVERSE if is_weighted_average else PLAIN
+    if kind not in KINDS:
+        allowed = "'inverse-participation', 'stored-updates', 'plain' or None"
+        raise invalid("weights", allowed, repr(kind), "leave it out")
+    if kind != PLAIN and not is_weighted_average:
+        remedy = "use FedAvg or a strategy made of it, or weights='plain'"
+        raise invalid("weights", f"'plain' for {strategy}, which is no weighted average", repr(kind), remedy)
+    return kind
+
 
 MOST_EXAMPLES = 2.0**53
 """A weight above it is no count: a sum of such could overflow."""
@@ -143,3 +246,80 @@ def with_arrays(reply: Message, arrays: ArrayRecord) -> Message:
         {other: (arrays if other == name else record) for other, record in reply.content.items()}
     )
     return reply
+
+
+Values = npt.NDArray[np.floating]
+Change = dict[str, Values]
+
+
+class StoredUpdates:
+    """The server's memory of each node's last update, as a control variate for the round's average.
+
+    An update is d_i, the node's model less the one it was sent. In place of it the strategy averages
+    d_i - y_i + ȳ, where y_i is what the node sent last time (0 before) and ȳ the mean of y over all connected nodes,
+    weighted by their examples. Whom the average leaves out then matters only as far as updates have changed since:
+    the noise of who happens to come nearly vanishes, and with it most of what the absent would lose.
+
+    It takes the memory of one model for each node, and sees each update alone (as the weights do).
+    Arrays that are not floats are left as they are.
+
+    Differs from paper: no learning there. The idea is that of SAGA, with the server doing all the work: FedVARP
+    (Jhunjhunwala et al. 2022); with no correction for who comes it would be MIFA (Gu et al. 2021).
+
+    Example:
+        >>> stored, model, one = StoredUpdates(), ArrayRecord([np.zeros(1)]), ArrayRecord([np.ones(1)])
+        >>> _ = stored.correct(model, {7: one}, {7: 10.0}, nodes=[7, 8])
+        >>> second = stored.correct(model, {8: one}, {8: 10.0}, nodes=[7, 8])
+        >>> second[8].to_numpy_ndarrays()                          # half of what node 7 sent is added
+        [array([1.5])]
+    """
+
+    def __init__(self) -> None:
+        self._changes: dict[int, Change] = {}
+        self._examples: dict[int, float] = {}
+        self._shape: Shape = ()
+
+    def correct(
+        self,
+        model: ArrayRecord,
+        updates: Mapping[int, ArrayRecord],
+        examples: Mapping[int, float],
+        nodes: Iterable[int],
+    ) -> dict[int, ArrayRecord]:
+        """The updates, corrected; what they were is kept.
+
+        Args:
+            model: what was sent.
+            updates: the models that came back, by node.
+            examples: n_i of each, the strategy's own weight.
+            nodes: all that are connected.
+        """
+        if array_shape(model) != self._shape:  # another model than before: what was sent for that one says nothing
+            self._shape, self._changes, self._examples = array_shape(model), {}, {}
+        sent = {name: array.numpy() for name, array in model.items()}
+        mean = self._mean(sent, list(nodes), examples)
+        corrected = {}
+        for node, arrays in updates.items():
+            before, change, made = self._changes.get(node, {}), {}, ArrayRecord()
+            for name, array in arrays.items():
+                values = array.numpy()
+                if name not in mean or values.shape != mean[name].shape or values.dtype.kind != "f":
+                    made[name] = array
+                    continue
+                change[name] = values - sent[name]
+                made[name] = Array((values + mean[name] - before.get(name, 0.0)).astype(values.dtype))
+            self._changes[node], self._examples[node] = change, examples[node]
+            corrected[node] = made
+        return corrected
+
+    def _mean(self, sent: Change, nodes: list[int], examples: Mapping[int, float]) -> Change:
+        """ȳ, over all connected nodes; those that never sent anything count as 0, with the usual weight."""
+        known = self._examples | dict(examples)
+        usual = sum(known.values()) / len(known) if known else 1.0
+        total = sum(known.get(node, usual) for node in nodes)
+        mean = {name: np.zeros_like(values) for name, values in sent.items() if values.dtype.kind == "f"}
+        for node in nodes:
+            for name, change in self._changes.get(node, {}).items():
+                if name in mean:
+                    mean[name] += (self._examples[node] / total) * change
+        return mean

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from flwr.app import ConfigRecord, Message, MetricRecord
+import numpy as np
+from flwr.app import ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.serverapp import Grid
+from flwr.serverapp import strategy as flower
+from flwr.serverapp.strategy import Strategy
 
 from turnout.algorithm.client import Prior
+from turnout.algorithm.controllers import Controller
 from turnout.algorithm.mechanism import Mechanism
-from turnout.algorithm.server import Controller
-from turnout.flower.compatibility import shares_reached
+from turnout.errors import TurnoutError, invalid
 from turnout.flower.protocol import (
     ABSTAINED,
     INELIGIBLE,
@@ -22,8 +27,166 @@ from turnout.flower.protocol import (
     mechanism_text,
     read_answer,
 )
-from turnout.flower.weights import ParticipationBook
-from turnout.privacy.public_account import PublicAccount
+from turnout.flower.replies import ParticipationBook
+from turnout.privacy.account_of import PublicAccount
+from turnout.problem.costs import PolynomialCosts
+from turnout.problem.problem import Problem
+
+NEEDS_A_FIXED_COHORT = (
+    flower.DifferentialPrivacyClientSideAdaptiveClipping,
+    flower.DifferentialPrivacyClientSideFixedClipping,
+    flower.DifferentialPrivacyServerSideAdaptiveClipping,
+    flower.DifferentialPrivacyServerSideFixedClipping,
+)
+
+NO_WEIGHTED_AVERAGE = (
+    flower.FedMedian,
+    flower.FedTrimmedAvg,
+    flower.MultiKrum,
+    flower.Krum,
+    flower.Bulyan,
+    flower.QFedAvg,
+    flower.FedXgbBagging,
+)
+
+
+def is_weighted_average(strategy: Strategy) -> bool:
+    """Whether the strategy averages the updates by their weights, as FedAvg and those made of it do.
+
+    Example:
+        >>> is_weighted_average(flower.FedAdam()), is_weighted_average(flower.FedMedian())
+        (True, False)
+    """
+    return isinstance(strategy, flower.FedAvg) and not isinstance(strategy, NO_WEIGHTED_AVERAGE)
+
+
+def check_strategy(strategy: Strategy) -> None:
+    """Refuse strategies that do not go with a cohort that differs from round to round.
+
+    Raises:
+        ValueError: names the strategy and the remedy.
+    """
+    name = type(strategy).__name__
+    if not isinstance(strategy, Strategy):
+        raise invalid("strategy", "a message-API strategy", name, "use one of flwr.serverapp.strategy")
+    if isinstance(strategy, NEEDS_A_FIXED_COHORT):
+        remedy = "its noise is set for a fixed number of clients, and here the number is random: leave it out"
+        raise invalid("strategy", "one that takes a cohort of any size", name, remedy)
+    if isinstance(strategy, flower.FedXgbCyclic):
+        remedy = "it trains one node a round in turn, and leaves nothing to choose: use FedXgbBagging"
+        raise invalid("strategy", "one that trains all volunteers", name, remedy)
+    fraction = getattr(strategy, "fraction_train", 1.0)
+    if fraction != 1.0:
+        remedy = "the clients choose, and the strategy must not choose among them again: leave it out"
+        raise invalid("fraction_train", "1.0", fraction, remedy)
+
+
+def shares_reached(mechanism: Mechanism) -> tuple[float, float]:
+    """(least, most) share of the nodes that comes on average: what a signal of 0 and an endless one bring.
+
+    Example:
+        >>> from turnout.algorithm.mechanisms.clamp import Clamp
+        >>> [round(share, 4) for share in shares_reached(Clamp(1.0))]
+        [0.2689, 0.7311]
+    """
+    from turnout.theory.feasibility import reachable
+
+    return reachable(_anybody(1, 1.0), mechanism)
+
+
+def check_capacity_of(clients: int, capacity: float, mechanism: Mechanism) -> None:
+    """Refuse a capacity that the mechanism cannot bring about, from public data alone: how many, and its box."""
+    from turnout.theory.feasibility import check_feasible
+
+    check_feasible(_anybody(clients, capacity), mechanism)
+
+
+def _anybody(clients: int, capacity: float) -> Problem:
+    """What can be reached does not depend on costs: any will do."""
+    return Problem(PolynomialCosts(np.ones((clients, 1)), (2,)), capacity)
+
+
+PATIENCE = 8
+"""Looks at the node list in one `configure_train`; a strategy that looks more often is waiting for others to come."""
+
+
+class StillWaiting(TurnoutError):
+    """The strategy waits for more nodes than have volunteered: the round is skipped.
+
+    Example:
+        >>> issubclass(StillWaiting, TurnoutError)
+        True
+    """
+
+
+class VolunteersGrid(Grid):
+    """A Grid that shows some of the nodes and passes everything else on.
+
+    Args:
+        grid: the real one.
+        nodes: those to show.
+    """
+
+    def __init__(self, grid: Grid, nodes: Iterable[int]) -> None:
+        self._grid, self._nodes, self._looks = grid, list(nodes), 0
+
+    def get_node_ids(self) -> Iterable[int]:
+        """The volunteers.
+
+        Raises:
+            StillWaiting: the strategy has looked too often: it would wait for ever.
+        """
+        self._looks += 1
+        if self._looks > PATIENCE:
+            raise StillWaiting(f"the strategy waits for more than the {len(self._nodes)} nodes that have volunteered")
+        return list(self._nodes)
+
+    def get_nodes(self) -> Iterable[Any]:
+        """The volunteers, with what the Grid knows about them."""
+        wanted = set(self._nodes)
+        return [node for node in self._grid.get_nodes() if node.node_id in wanted]
+
+    def set_run(self, run: Any) -> None:
+        """Passed on."""
+        self._grid.set_run(run)
+
+    @property
+    def run(self) -> Any:
+        """The real Grid's."""
+        return self._grid.run
+
+    def create_message(
+        self, content: RecordDict, message_type: str, dst_node_id: int, group_id: str, ttl: float | None = None
+    ) -> Message:
+        """Passed on."""
+        return self._grid.create_message(content, message_type, dst_node_id, group_id, ttl)
+
+    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
+        """Passed on."""
+        return self._grid.push_messages(messages)
+
+    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
+        """Passed on."""
+        return self._grid.pull_messages(message_ids)
+
+    def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> Iterable[Message]:
+        """Passed on."""
+        return self._grid.send_and_receive(messages, timeout=timeout)
+
+
+@contextmanager
+def all_available(strategy: Strategy) -> Iterator[None]:
+    """Within it the strategy waits for nobody: `min_available_nodes` counts nodes, and it is shown volunteers only."""
+    usual = getattr(strategy, "min_available_nodes", None)
+    if usual is None:
+        yield
+        return
+    strategy.min_available_nodes = 0  # type: ignore[attr-defined]
+    try:
+        yield
+    finally:
+        strategy.min_available_nodes = usual  # type: ignore[attr-defined]
+
 
 _COUNTED_AS = {
     ABSTAINED: "abstained",

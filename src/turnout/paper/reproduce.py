@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 
 from turnout.errors import MissingExtra
+from turnout.files.atomic import whole_file
 from turnout.paper import fig1_distance, fig2_cost, fig3_privacy_error, fig4_turnout, fig5_signal
 from turnout.paper.claims import judge
 from turnout.paper.page import make_page
 from turnout.paper.settings import CLASSICAL, SETTINGS
 from turnout.paper.sources import forecasts, full_runs, seeds
 from turnout.paper.store import Store, fingerprint
-from turnout.simulation.output import whole_file
 from turnout.version import __version__
 
 FIGURES = (fig1_distance, fig2_cost, fig3_privacy_error, fig4_turnout, fig5_signal)

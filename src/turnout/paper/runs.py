@@ -19,7 +19,7 @@ from turnout.problem.costs import Array
 from turnout.problem.optimum import Optimum, optimum
 from turnout.problem.population import paper_population
 from turnout.problem.problem import Problem
-from turnout.simulation.keep import Keep
+from turnout.simulation.recording import Keep
 from turnout.simulation.simulate import simulate
 from turnout.simulation.trajectory import Trajectory
 from turnout.theory.fixed_point import predict

@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 
 import turnout
+from turnout.files.atomic import whole_file
 from turnout.paper.runs import Numbers
 from turnout.paper.settings import SETTINGS
-from turnout.simulation.output import whole_file
 
 
 class Store:

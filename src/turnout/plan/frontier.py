@@ -265,7 +265,7 @@ def _point(maker: Maker, total: float, known: dict[Any, float | None]) -> Point 
 
 def measured_gaps(maker: Maker, epsilon: float, seeds: int) -> tuple[float, ...]:
     """The cost gaps of simulated runs of a mechanism, over the planned rounds, with a server tuned for it."""
-    from turnout.simulation.keep import Keep
+    from turnout.simulation.recording import Keep
     from turnout.simulation.simulate import simulate
 
     if not seeds:

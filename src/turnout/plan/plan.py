@@ -12,8 +12,7 @@ from turnout.algorithm.mechanisms.learned_memoized import LearnedMemoized
 from turnout.algorithm.mechanisms.tracking_clamp import TrackingClamp
 from turnout.display import card, off
 from turnout.errors import TurnoutError
-from turnout.plan.offers import LARGEST, Maker, Offer, largest_within, makers, smallest_within
-from turnout.plan.outlook import Outlook, outlook
+from turnout.plan.offers import LARGEST, Maker, Offer, Outlook, largest_within, makers, outlook, smallest_within
 from turnout.plan.wish import Wish
 from turnout.privacy.accounting import Account, shown
 from turnout.privacy.observer import EVERY_REPORT, PUBLIC_DESIGN

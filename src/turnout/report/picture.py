@@ -10,12 +10,10 @@ import numpy as np
 
 from turnout.display import off
 from turnout.errors import MissingExtra, check_kind, invalid
-from turnout.report.reference import stretches
-from turnout.report.run_plots import TAIL, ShownRun, moving_mean
+from turnout.files.atomic import check_writable, whole_file
+from turnout.report.run_plots import TAIL, ShownRun, moving_mean, stretches
 from turnout.report.traces import focus, look
-from turnout.simulation.output import check_writable, whole_file
-from turnout.simulation.parts import mechanisms_in_words
-from turnout.simulation.trajectory import Trajectory
+from turnout.simulation.trajectory import Trajectory, mechanisms_in_words
 from turnout.theory.fixed_point import Forecast
 
 STYLE: dict[Any, Any] = {

@@ -5,15 +5,230 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from turnout.report import sweep_plots
+import numpy as np
+
+from turnout.algorithm.mechanisms import releases_once
+from turnout.privacy.accounting import provided
 from turnout.report.page import Markup, Page, escape
-from turnout.report.sweep_groups import GAP, KIND, SEED, Group, against_whom, described, differing, grouped, is_number
-from turnout.report.traces import look
-from turnout.simulation.sweep_table import Results
+from turnout.report.traces import Look, Trace, band, chart, line, look, points
+from turnout.sweep.table import Results
 from turnout.version import __version__
+
+GAP = "cost_gap_percent"
+KIND = "mechanism.kind"
+SEED = "seed"
+
+
+@dataclass(frozen=True)
+class Group:
+    """Rows that share some settings.
+
+    Attributes:
+        point: the settings that they share.
+        rows: at least one, all without an error.
+    """
+
+    point: dict[str, Any]
+    rows: list[dict[str, Any]]
+
+    def mean(self, column: str) -> float:
+        """The mean of a column; NaN where no row has a value."""
+        values = self._values(column)
+        return sum(values) / len(values) if values else math.nan
+
+    def error(self, column: str) -> float:
+        """The standard error of the mean; NaN of a single row."""
+        values = self._values(column)
+        return float(np.std(values, ddof=1)) / math.sqrt(len(values)) if len(values) > 1 else math.nan
+
+    def one(self, column: str) -> Any:
+        """The value that all rows have in a column; None where they differ."""
+        values = {row[column] for row in self.rows}
+        return values.pop() if len(values) == 1 else None
+
+    def described(self) -> str:
+        """The settings that the rows share, in a few words."""
+        return described(self.rows[0], list(self.point))
+
+    def _values(self, column: str) -> list[float]:
+        return [row[column] for row in self.rows if row[column] is not None]
+
+
+def grouped(rows: Iterable[dict[str, Any]], names: Sequence[str]) -> list[Group]:
+    """Rows that are equal in these columns together, in the order in which they come.
+
+    Example:
+        >>> [len(group.rows) for group in grouped([{"a": 1}, {"a": 2}, {"a": 1}], ["a"])]
+        [2, 1]
+    """
+    found: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    for row in rows:
+        found.setdefault(tuple(row[name] for name in names), []).append(row)
+    return [Group(dict(zip(names, key, strict=True)), members) for key, members in found.items()]
+
+
+def differing(results: Results) -> list[str]:
+    """The varied settings that do differ from run to run, but for the seed."""
+    return [name for name in results.varied if name != SEED and len({row[name] for row in results.rows} - {None}) > 1]
+
+
+def is_number(results: Results, name: str) -> bool:
+    """Whether a column holds numbers."""
+    return results.columns[name] in (int, float)
+
+
+def against_whom(rows: Iterable[Mapping[str, Any]]) -> str:
+    """Against whom the totals of some rows are, and what those of each mechanism rest on.
+
+    Example:
+        >>> row = {"mechanism.kind": "memoized", "total_against": "anyone", "total_assumptions": "the sun shines"}
+        >>> against_whom([row, row])
+        'against anyone (memoized: if the sun shines)'
+    """
+    rows = list(rows)
+    who = " or ".join(dict.fromkeys(row["total_against"] for row in rows))
+    held: dict[str, list[str]] = {}
+    for row in rows:
+        for one in (row["total_assumptions"] or "").split("; "):
+            if one and one not in held.setdefault(row[KIND], []):
+                held[row[KIND]].append(one)
+    told = "; ".join(f"{kind}: {provided(what).removeprefix(', ')}" for kind, what in held.items() if what)
+    return f"against {who}" + (f" ({told})" if told else "")
+
+
+def described(row: Mapping[str, Any], names: Sequence[str]) -> str:
+    """Some settings of a row in a few words; of an epsilon, also for how long it holds.
+
+    Example:
+        >>> row = {"mechanism.kind": "clamp", "mechanism.epsilon": 0.5, "mechanism.beta": None, "capacity": 600}
+        >>> described(row, list(row))
+        'clamp, epsilon 0.5 per report, capacity 600'
+    """
+    words = []
+    for name in names:
+        value = row[name]
+        if value is None:
+            continue
+        said = f"{value:,.6g}" if isinstance(value, (int, float)) and not isinstance(value, bool) else str(value)
+        label = name.removeprefix("mechanism.").replace(".", " ")
+        if label == "epsilon":
+            said += " in total" if releases_once(row[KIND]) else " per report"
+        words.append(said if name == KIND else f"{label} {said}")
+    return ", ".join(words) or "all runs"
+
+
+_MOST_ON_A_LINE = 60  # on a line; more become dots
+_OUTSIDE = "What lies far above the rest is out of sight: a double click shows it."
+_LOGARITHMIC = 20.0  # an axis whose ends differ by such a factor
+
+TOTAL = "total_epsilon_over_rounds"
+
+
+def add(page: Page, results: Results, names: Sequence[str], looks: dict[str, Look]) -> None:
+    """Add a plot for each varied number, and one for what privacy costs."""
+    numbers = [name for name in names if is_number(results, name)]
+    if numbers:
+        page.heading("The cost gap against each setting")
+    for name in numbers:
+        rows = [row for row in results.good if row[name] is not None]
+        if len({row[name] for row in rows}) < 2:
+            continue
+        caption, dots = f"How far the cost is off the optimum, by {name}", name in results.drawn
+        others = [other for other in names if other not in (name, KIND) and _differs(rows, other)]
+        rest = f"means over {', '.join(others)} and the seeds" if others else "means over the seeds"
+        caption += "; a dot for each setting." if dots else f"; {rest}. Bands: one standard error."
+        chosen = _gap_chart(rows, name, axis_title(rows, name), looks, names if dots else (), dots=dots)
+        _add_figure(page, chosen, caption)
+    _add_privacy(page, results, names, looks)
+
+
+def axis_title(rows: Sequence[dict[str, Any]], name: str) -> str:
+    """A setting's name; of an epsilon, also for how long it holds."""
+    if name.rpartition(".")[2] != "epsilon":
+        return name
+    lasting = sorted({row[KIND] for row in rows if row["certified_epsilon_lifetime"] is not None})
+    if len(lasting) == len({row[KIND] for row in rows}):
+        return f"{name} (in total, for a lifetime)"
+    return f"{name} (per report{'; of ' + ', '.join(lasting) + ' in total' if lasting else ''})"
+
+
+def _add_privacy(page: Page, results: Results, names: Sequence[str], looks: dict[str, Look]) -> None:
+    rows = [row for row in results.good if row[TOTAL] is not None and math.isfinite(row[TOTAL])]
+    if len({row[TOTAL] for row in rows}) < 2:
+        return
+    without = sorted({row[KIND] for row in results.good} - {row[KIND] for row in rows})
+    title = "Total epsilon over the run's rounds"
+    caption = (
+        "What privacy costs: the cost gap of each setting against all that its reports give away together, at "
+        f"delta {max(row['total_delta'] for row in rows):g} (0 where the promise is for a lifetime), "
+        f"{against_whom(rows)}."
+    )
+    if without:
+        caption += f" No bound, and so not shown: {', '.join(without)}."
+    page.heading("What privacy costs")
+    _add_figure(page, _gap_chart(rows, TOTAL, title, looks, names, dots=bool(results.drawn)), caption)
+
+
+def _add_figure(page: Page, figure: dict[str, Any], caption: str) -> None:
+    page.figure(figure, caption + (f" {_OUTSIDE}" if "range" in figure["layout"]["yaxis"] else ""))
+
+
+def _gap_chart(
+    rows: Sequence[dict[str, Any]],
+    name: str,
+    title: str,
+    looks: dict[str, Look],
+    settings: Sequence[str] = (),
+    *,
+    dots: bool = False,
+) -> dict[str, Any]:
+    """Mean gaps by a column (and by settings, so that each is shown on its own), a line or dots for each mechanism."""
+    traces: list[Trace] = []
+    for kind in dict.fromkeys(row[KIND] for row in rows):
+        groups = grouped([row for row in rows if row[KIND] == kind], [name, *settings])
+        traces += _traces(sorted(groups, key=lambda group: group.point[name]), name, kind, looks[kind], dots)
+    values = [row[name] for row in rows]
+    layout: dict[str, Any] = {"showlegend": True}  # also of a single mechanism: other plots may have more
+    if min(values) > 0 and max(values) > _LOGARITHMIC * min(values):
+        layout["xaxis"] = {"type": "log", "dtick": "D2" if max(values) < 100 * min(values) else 1}
+    heights = [height for trace in traces if trace["showlegend"] for height in trace["y"]]
+    shown = in_sight(heights)
+    if shown is not None:
+        layout["yaxis"] = {"range": shown}
+    return chart(traces, x=title, y="Cost above the optimum (%)", **layout)
+
+
+def in_sight(heights: Sequence[float]) -> list[float] | None:
+    """The range of an axis that shows most values well, where a few lie far above the rest; else None.
+
+    Example:
+        >>> in_sight([1.0, 2.0, 3.0, 4.0, 1000.0]), in_sight([1.0, 2.0, 3.0])
+        ([-0.12, 6.0], None)
+    """
+    usual = float(np.percentile(heights, 75))
+    lowest = min(*heights, 0.0)
+    if usual <= 0.0 or max(heights) <= 8.0 * usual:
+        return None
+    return [lowest - 0.02 * 1.5 * usual, 1.5 * usual]
+
+
+def _traces(groups: Sequence[Group], name: str, kind: str, look: Look, dots: bool) -> list[Trace]:
+    x, y = [group.point[name] for group in groups], [group.mean(GAP) for group in groups]
+    if dots or len(groups) > _MOST_ON_A_LINE:
+        return [points(x, y, kind, colour=look["colour"], size=7.0)]
+    errors = [0.0 if math.isnan(group.error(GAP)) else group.error(GAP) for group in groups]
+    low, high = ([mean + sign * error for mean, error in zip(y, errors, strict=True)] for sign in (-1, 1))
+    drawn = line(x, y, kind, **look) | {"mode": "lines+markers", "marker": {"color": look["colour"], "size": 6}}
+    return [band(x, low, high, colour=look["colour"]), drawn]
+
+
+def _differs(rows: Sequence[dict[str, Any]], name: str) -> bool:
+    return len({row[name] for row in rows} - {None}) > 1
+
 
 _BEST = 10
 _MOST_SETTINGS = 200  # lines of a table; the whole is in the results
@@ -31,7 +246,7 @@ def sweep_page(results: Results, name: str) -> Page:
     """A page about a sweep; also about one that is not finished.
 
     Args:
-        results: from `turnout.simulation.sweep.sweep`.
+        results: from `turnout.sweep.sweep.sweep`.
         name: what to call it, such as the name of its file.
     """
     names = differing(results)
@@ -43,7 +258,7 @@ def sweep_page(results: Results, name: str) -> Page:
     page.heading("What was varied").table(["Setting", "Values", "Which"], _varied(results), "What the runs differ in.")
     if best:
         page.heading("Best settings").table(*_best(best, KIND in names))
-        sweep_plots.add(page, results, names, looks)
+        add(page, results, names, looks)
         _add_means(page, results, names, groups)
     if results.failed:
         _add_failures(page, results, names)
@@ -101,7 +316,7 @@ def _line(group: Group) -> list[object]:
         _spread(group, "turnout_mean", 1),
         f"{group.mean('turnout_spread'):,.1f}",
         _certified(group),
-        _bound(group, sweep_plots.TOTAL),
+        _bound(group, TOTAL),
     ]
 
 

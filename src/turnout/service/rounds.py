@@ -233,7 +233,7 @@ def thinning(rules: Rules, closed: ClosedRound, members: Members) -> float:
 
     Example:
         >>> from turnout.algorithm.mechanisms.clamp import Clamp
-        >>> from turnout.algorithm.self_tuning import SelfTuningController
+        >>> from turnout.algorithm.controllers import SelfTuningController
         >>> from turnout.service.rules import Safety
         >>> rules = Rules(Clamp(1.0), SelfTuningController(), Safety("absent"))  # a prior worth 10 rounds
         >>> devices = Members(np.ones(2, np.int64), np.zeros(2, np.int64), np.ones(2, np.bool_))

@@ -10,11 +10,9 @@ from typing import Any
 import numpy as np
 
 from turnout.algorithm.client import Averaging, Prior
-from turnout.algorithm.controllers import controller_from_settings
+from turnout.algorithm.controllers import Controller, IntegralController, SelfTuningController, controller_from_settings
 from turnout.algorithm.mechanism import Mechanism
 from turnout.algorithm.mechanisms import check_known, mechanism_from_settings
-from turnout.algorithm.self_tuning import SelfTuningController
-from turnout.algorithm.server import Controller, IntegralController
 from turnout.errors import invalid
 from turnout.privacy.observer import ABSENT, EVERY_REPORT, LAST, Observer
 from turnout.settings import Table

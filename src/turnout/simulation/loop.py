@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from turnout.simulation.book import Book
-from turnout.simulation.crowd import Crowd
+from turnout.simulation.clients import Crowd
 from turnout.simulation.engines.engine import Engine
-from turnout.simulation.measures import Measures
+from turnout.simulation.recording import Measures
 from turnout.simulation.schedule import ABSENT, PRESENT, Span
-from turnout.simulation.stage import Stage
+from turnout.simulation.server_log import Book
+from turnout.simulation.setup import Stage
 
 Progress = Callable[[int, int], None]
 """Called now and then with (rounds done, rounds in all)."""

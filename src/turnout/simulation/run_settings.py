@@ -6,21 +6,19 @@ from dataclasses import dataclass
 from typing import Any
 
 from turnout.algorithm.client import Averaging, Prior
-from turnout.algorithm.controllers import controller_from_settings
+from turnout.algorithm.controllers import Controller, controller_from_settings
 from turnout.algorithm.mechanism import Mechanism
 from turnout.algorithm.mechanisms import mechanism_from_settings
-from turnout.algorithm.server import Controller
 from turnout.privacy.observer import EVERY_REPORT, SUM, Observer
 from turnout.problem.population import population_from_table
 from turnout.problem.problem import Problem
 from turnout.settings import Table
-from turnout.simulation.keep import Keep, keep_from_settings
 from turnout.simulation.loop import Progress
-from turnout.simulation.parts import observer_of
+from turnout.simulation.recording import Keep, keep_from_settings
 from turnout.simulation.schedule import Schedule, schedule_from_settings
+from turnout.simulation.setup import seen_by
 from turnout.simulation.simulate import simulate
-from turnout.simulation.stage import seen_by
-from turnout.simulation.trajectory import Trajectory
+from turnout.simulation.trajectory import Trajectory, observer_of
 
 
 @dataclass(frozen=True, eq=False)

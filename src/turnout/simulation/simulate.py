@@ -7,18 +7,17 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from turnout.algorithm.client import Averaging, Prior
+from turnout.algorithm.controllers import Controller
 from turnout.algorithm.mechanism import Mechanism
-from turnout.algorithm.server import Controller
 from turnout.errors import Interrupted, check_kind
 from turnout.privacy.observer import Observer
 from turnout.problem.problem import Problem
 from turnout.simulation.engines.choose import choose_engine, named_options
-from turnout.simulation.engines.options import EngineChoice, JaxOptions
-from turnout.simulation.keep import Keep
+from turnout.simulation.engines.engine import EngineChoice, JaxOptions, check_room, free_memory
 from turnout.simulation.loop import Progress, run_rounds
-from turnout.simulation.room import check_room, free_memory
+from turnout.simulation.recording import Keep
 from turnout.simulation.schedule import Schedule
-from turnout.simulation.stage import set_stage
+from turnout.simulation.setup import set_stage
 from turnout.simulation.trajectory import Trajectory
 from turnout.simulation.workers import available_cores
 
@@ -144,7 +143,7 @@ def _in_one_call(
     given = [options.get(name) for name in ("start", "schedule", "averaging", "keep", "observer")]
     stage = set_stage(problem, mechanism, controller, rounds, seeds[0], *given)
     choose_engine(asked, stage.crowd, rounds=rounds)[0].close()  # refuses what cannot run there
-    from turnout.simulation.jax_replicas import can_be_batched, replicate_on_device
+    from turnout.simulation.engines.jax.replicas import can_be_batched, replicate_on_device
 
     if not can_be_batched(stage):
         return None

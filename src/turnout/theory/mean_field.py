@@ -12,13 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from turnout.algorithm.client import SMALLEST_AVERAGE, intent
+from turnout.algorithm.client import SMALLEST_AVERAGE, intent, released
 from turnout.algorithm.coins import SeededCoins
-from turnout.algorithm.enrolment import released
 from turnout.algorithm.mechanism import Mechanism, Public
 from turnout.problem.costs import Array, Costs
+from turnout.problem.optimum import rising_root
 from turnout.problem.problem import Problem
-from turnout.problem.rising_root import rising_root
 
 _CHUNK = 1 << 14  # clients looked at together: their numbers stay in the cache
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from turnout.algorithm.client import Prior
+from turnout.algorithm.controllers import IntegralController
 from turnout.algorithm.mechanism import Mechanism
-from turnout.algorithm.server import IntegralController
 from turnout.problem.costs import Array
 from turnout.problem.optimum import optimum
 from turnout.problem.problem import Problem

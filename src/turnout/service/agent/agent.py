@@ -25,19 +25,25 @@ from turnout.algorithm.coins import Coins
 from turnout.algorithm.mechanism import Mechanism
 from turnout.client.cost_files import Cost, cost_from
 from turnout.client.durable import DATUM, LEDGER, account_for_all, has_reported
+from turnout.client.ledger import Ledger, LedgerRolledBack, Limit, check_place
 from turnout.errors import FileProblem, invalid
+from turnout.files.journal import Disk
 from turnout.privacy.accounting import Account
-from turnout.privacy.journal import Disk
-from turnout.privacy.ledger import Ledger, LedgerRolledBack, Limit, check_place
 from turnout.problem.costs import Costs
 from turnout.service.agent.agreement import Agreement, Declined
-from turnout.service.agent.connection import REQUEST_SECONDS, HttpWire, Wire
-from turnout.service.agent.decider import USUAL_LIMIT as USUAL_LIMIT
-from turnout.service.agent.decider import Decider, NoCost
-from turnout.service.agent.device_rounds import LEFT, DeviceRounds, RoundDone
-from turnout.service.agent.dialogue import Backoff, Dialogue, Halted, RefusedByCoordinator
-from turnout.service.agent.lease import MARKER, CalledWork, Lease, Participation, Work, boot_clock
+from turnout.service.agent.connection import (
+    REQUEST_SECONDS,
+    Backoff,
+    Dialogue,
+    Halted,
+    HttpWire,
+    RefusedByCoordinator,
+    Wire,
+)
 from turnout.service.agent.membership import PENDING, Membership, check_code, enrolled, make_folder, take_folder
+from turnout.service.agent.rounds import LEFT, Decider, DeviceRounds, NoCost, RoundDone
+from turnout.service.agent.rounds import USUAL_LIMIT as USUAL_LIMIT
+from turnout.service.agent.work import MARKER, CalledWork, Lease, Participation, Work, boot_clock
 from turnout.service.protocol import Welcome
 
 LONGEST_LEASE = 3600.0

@@ -11,9 +11,9 @@ from turnout.algorithm.client import Averaging
 from turnout.algorithm.mechanism import Mechanism
 from turnout.algorithm.mechanisms import mechanism_from_settings
 from turnout.client.durable import settings_of
+from turnout.client.ledger import Limit
 from turnout.errors import TurnoutError
 from turnout.privacy.certificate import Certificate, certificate
-from turnout.privacy.ledger import Limit
 from turnout.privacy.observer import Observer
 from turnout.settings import Table
 

@@ -4,17 +4,32 @@ from __future__ import annotations
 
 import http.client
 import io
+import json
+import random
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from turnout.errors import invalid
-from turnout.service.address import Address, Unreachable, what_to_correct
-from turnout.service.protocol import LARGEST_REPLY
+from turnout.errors import TurnoutError, invalid
+from turnout.service.network import Address, Unreachable, what_to_correct
+from turnout.service.protocol import (
+    ENROL,
+    LARGEST_REPLY,
+    LEAVE,
+    REPORT,
+    ROUND,
+    Answer,
+    Offer,
+    ProtocolProblem,
+    Report,
+    Welcome,
+    fields,
+    read_json,
+)
 
 REQUEST_SECONDS = 90.0
 """One request, from sending to the reply's last byte; it must exceed the coordinator's hold."""
@@ -235,3 +250,274 @@ def _retry_after(text: str | None) -> float | None:
 
 def _said(error: BaseException) -> str:
     return " ".join(str(error).split())[:200] or type(error).__name__
+
+
+FIRST_PAUSE, LONGEST_PAUSE = 0.5, 60.0
+"""Seconds: between failures the longest pause doubles from the one to the other, and is drawn evenly from 0 up."""
+
+LONGEST_POLL = 5.0
+"""Seconds between two questions for the next round, while the coordinator answers well."""
+
+MOST_GARBLED = 4
+"""Welcomes that cannot be read, in a row: then it is no coordinator."""
+
+OF_THE_OPERATOR = ("password", "host")
+"""Refusals that only the operator's listener makes."""
+
+TOO_SOON = 0.25
+"""Seconds: a "pending" that comes sooner was not held, and is no reason to ask again at once."""
+
+
+class Revoked(TurnoutError):
+    """The coordinator does not know this device (any more).
+
+    Example:
+        >>> issubclass(Revoked, TurnoutError)
+        True
+    """
+
+
+class RefusedByCoordinator(TurnoutError):
+    """The coordinator says no, and asking again would not help: a wrong code, another run.
+
+    Example:
+        >>> issubclass(RefusedByCoordinator, TurnoutError)
+        True
+    """
+
+
+class Halted(Exception):
+    """The agent is being stopped: leave everything as it is."""
+
+
+@dataclass(frozen=True)
+class Answered:
+    """A report that was settled.
+
+    Attributes:
+        sent_at: when the answered request was sent, on the agent's clock: the lease counts from there.
+        answer: what became of it.
+    """
+
+    sent_at: float
+    answer: Answer
+
+
+@dataclass(frozen=True)
+class Elsewhere:
+    """A report that cannot be taken.
+
+    Attributes:
+        why: "conflict" (there is another bit for the round) or "ahead" (the round is not open yet).
+        next: the round that is open.
+    """
+
+    why: str
+    next: Offer | None
+
+
+class Backoff:
+    """Pauses that grow: after n failures drawn evenly from 0 to 0.5 · 2^n seconds, at most 60.
+
+    Args:
+        pause: waits.
+        longest: the most seconds.
+        chance: where the draw comes from.
+    """
+
+    def __init__(
+        self, pause: Callable[[float], None], longest: float = LONGEST_PAUSE, chance: random.Random | None = None
+    ) -> None:
+        self._pause, self._longest, self._chance = pause, longest, chance or random.SystemRandom()
+        self.failures = 0
+
+    def wait(self, at_least: float = 0.0) -> None:
+        """Pause once more, and no less than the coordinator asked for."""
+        most = min(self._longest, FIRST_PAUSE * 2.0 ** min(self.failures, 30))
+        self.failures += 1
+        self._pause(at_least + self._chance.uniform(0.0, most))
+
+    def reset(self) -> None:
+        """All is well again."""
+        self.failures = 0
+
+
+class Dialogue:
+    """The four requests of the protocol, each repeated until the coordinator has answered it.
+
+    Args:
+        wire: carries them.
+        clock: of the lease.
+        pause: waits so many seconds, or raises `Halted`.
+        check: raises `Halted` if the agent is being stopped.
+        noted: told of what fails, in a sentence.
+        chance: draws the pauses.
+
+    Attributes:
+        check: as given.
+    """
+
+    def __init__(
+        self,
+        wire: Wire,
+        *,
+        clock: Callable[[], float],
+        pause: Callable[[float], None],
+        check: Callable[[], None],
+        noted: Callable[[str], None],
+        chance: random.Random | None = None,
+    ) -> None:
+        self._wire, self._clock, self.check, self._noted = wire, clock, check, noted
+        self._failing = Backoff(pause, chance=chance)
+        self._polling = Backoff(pause, LONGEST_POLL, chance)
+
+    def enrol(self, code: str, nonce: str) -> Welcome:
+        """Hand in a one-time code; only what may pass by itself is tried again.
+
+        Raises:
+            RefusedByCoordinator: the code, or all of this, is not accepted.
+            ProtocolProblem: the answer is not of this protocol.
+        """
+        body, garbled = json.dumps({"code": code, "nonce": nonce}).encode(), 0
+        while True:
+            reply = self._request("POST", ENROL, body, None)
+            if reply is None:
+                continue
+            if reply.status not in (200, 201):
+                raise RefusedByCoordinator(f"the coordinator does not enrol this device: {_message(reply)}")
+            try:
+                return Welcome.read(read_json(reply.body))
+            except ValueError as error:  # cut off on the way, perhaps: the same nonce is the same device again
+                garbled += 1
+                if garbled >= MOST_GARBLED:
+                    raise ProtocolProblem(f"the coordinator's welcome cannot be used: {error}") from None
+                self._fail("a welcome that cannot be read")
+
+    def round(self, token: str, run: str) -> Offer:
+        """The round that is open.
+
+        Raises:
+            Revoked, RefusedByCoordinator: it has no place for this device.
+        """
+        while True:
+            try:
+                reply = self._request("GET", ROUND, None, token)
+                if reply is not None and self._good(reply):
+                    value = read_json(reply.body)
+                    if fields(value, {"run": str}, "round")["run"] != run:
+                        raise RefusedByCoordinator(
+                            f"the coordinator runs {_clean(value['run'])!r} now, this device has joined {run!r}: "
+                            "enrol it with a new code"
+                        )
+                    return Offer.read(value)
+            except (ProtocolProblem, ValueError) as error:
+                self._fail(f"a reply that is not of this protocol: {_clean(str(error))}")
+
+    def report(self, token: str, report: Report) -> Answered | Elsewhere:
+        """Send a bit, the same again and again, until it is settled.
+
+        Raises:
+            Revoked, RefusedByCoordinator: the coordinator has no place for this device.
+        """
+        while True:
+            sent_at = self._clock()
+            try:
+                reply = self._request("POST", REPORT, report.body(), token)
+                if reply is not None and reply.status == 409:
+                    return _elsewhere(reply, report)
+                if reply is None or not self._good(reply):
+                    continue
+                answer = Answer.read(read_json(reply.body), report.round)
+                if answer.outcome != "pending":
+                    return Answered(sent_at, answer)
+                if self._clock() - sent_at < TOO_SOON:
+                    self._polling.wait()
+            except (ProtocolProblem, ValueError) as error:
+                self._fail(f"a reply that is not of this protocol: {_clean(str(error))}")
+
+    def leave(self, token: str, tries: int = 3) -> bool:
+        """Say goodbye; whether the coordinator has heard it. A device that is not heard has left all the same."""
+        for _ in range(tries):
+            reply = self._request("POST", LEAVE, b"{}", token)
+            if reply is not None and reply.status in (200, 401):
+                return True
+        return False
+
+    def wait_for_news(self) -> None:
+        """Pause until it is worth to ask for the round again."""
+        self._polling.wait()
+
+    def all_is_well(self) -> None:
+        """A round has come that is news."""
+        self._polling.reset()
+
+    def _request(self, method: str, path: str, body: bytes | None, token: str | None) -> Reply | None:
+        """One try; None after a pause if it should be made again."""
+        self.check()
+        try:
+            reply = self._wire.send(method, path, body, token)
+        except Unreachable as error:
+            self.check()
+            self._fail(str(error))
+            return None
+        self.check()
+        if reply.status in (408, 425, 429) or reply.status >= 500:
+            self._fail(_message(reply), reply.retry_after or 0.0)
+            return None
+        if reply.status in (400, 401) and path != LEAVE and _body_of(reply).get("error") in OF_THE_OPERATOR:
+            raise RefusedByCoordinator(
+                f"this is the operator's listener, not the devices' ({_message(reply)}): give the address to which "
+                "`turnout serve` says that devices connect (port 8440 unless told otherwise)"
+            )
+        if reply.status == 401 and token is not None and path != LEAVE:
+            raise Revoked(
+                f"the coordinator does not know this device any more ({_message(reply)}): it was revoked, has left, or "
+                "enrolled elsewhere; ask the operator for a new code"
+            )
+        return reply
+
+    def _good(self, reply: Reply) -> bool:
+        if reply.status == 200:
+            self._failing.reset()
+            return True
+        self._fail(f"an answer that is none: {_message(reply)}")
+        return False
+
+    def _fail(self, problem: str, at_least: float = 0.0) -> None:
+        self._noted(problem)
+        self._failing.wait(at_least)
+
+
+def _elsewhere(reply: Reply, report: Report) -> Elsewhere:
+    value = read_json(reply.body)
+    why = fields(value, {"error": str}, "refusal")["error"]
+    if why == "run":
+        raise RefusedByCoordinator(
+            f"the coordinator does not run {report.run!r} ({_message(reply)}): enrol this device with a new code"
+        )
+    if why not in ("conflict", "ahead"):
+        raise ProtocolProblem(f"a refusal must be conflict, ahead or run, got {why[:40]!r}: update turnout")
+    following = value.get("next")
+    offer = None if following is None else Offer.read(following)
+    if why == "ahead" and (offer is None or offer.round >= report.round):
+        raise ProtocolProblem("a report that is ahead must be told an earlier round: not our coordinator")
+    return Elsewhere(why, offer)
+
+
+def _body_of(reply: Reply) -> dict[str, Any]:
+    """The fields of a refusal; none if it has none."""
+    said: Any = None
+    with suppress(ValueError):
+        said = read_json(reply.body)
+    return said if isinstance(said, dict) else {}
+
+
+def _message(reply: Reply) -> str:
+    """What a refusal says, in so many words as fit a line."""
+    text = _body_of(reply).get("message")
+    return f"{reply.status}{'' if not isinstance(text, str) else ' ' + _clean(text)}"
+
+
+def _clean(text: str) -> str:
+    """For a terminal: a hostile message moves no cursor."""
+    return "".join(letter if letter.isprintable() else "?" for letter in text[:200])

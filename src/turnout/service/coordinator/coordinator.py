@@ -16,20 +16,14 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from turnout.service.coordinator.answered import Answered
-from turnout.service.coordinator.audit_lines import log_changes
-from turnout.service.coordinator.enrolment_desk import EnrolmentDesk
-from turnout.service.coordinator.freshness import Freshness, at_most
-from turnout.service.coordinator.open_round import Entry, OpenRound
-from turnout.service.coordinator.recent_rounds import recent_rounds
-from turnout.service.coordinator.replays import Replays
-from turnout.service.coordinator.roll import Roll, hashed
-from turnout.service.coordinator.waiting_room import WaitingRoom
+from turnout.service.coordinator.closed_rounds import Replays, log_changes, recent_rounds
+from turnout.service.coordinator.enrolment import EnrolmentDesk, Roll, hashed
+from turnout.service.coordinator.open_round import Answered, Entry, Freshness, OpenRound, WaitingRoom, at_most
 from turnout.service.logs import Log
 from turnout.service.protocol import Offer, Welcome
 from turnout.service.rounds import MISSING, REFUSED, ClosedRound, Position, close
 from turnout.service.rules import Rules, rules_from_settings
-from turnout.service.stores.store import (
+from turnout.service.store.store import (
     PAUSED,
     RUNNING,
     STOPPED,
@@ -81,12 +75,12 @@ class Coordinator:
 
     Example:
         >>> import tempfile
-        >>> from turnout.service.stores.locations import open_store
+        >>> from turnout.service.store.backup import open_store
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     Coordinator(open_store(f"{folder}/run.db", create=True))
         Traceback (most recent call last):
         ...
-        turnout.service.stores.store.StoreProblem: the store has no run yet: begin one with `turnout serve --capacity …`
+        turnout.service.store.store.StoreProblem: the store has no run yet: begin one with `turnout serve --capacity …`
     """
 
     def __init__(

@@ -12,12 +12,11 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from turnout.service.coordinator.answered import Answered
 from turnout.service.coordinator.coordinator import Coordinator
-from turnout.service.coordinator.open_round import Entry
-from turnout.service.listening.asgi import NO_STORE, Receive, Scope, Send, read_body, send_json
-from turnout.service.listening.limits import Limiter, address_group
-from turnout.service.logs import Log
+from turnout.service.coordinator.open_round import Answered, Entry
+from turnout.service.http.asgi import NO_STORE, Receive, Scope, Send, read_body, send_json
+from turnout.service.http.limits import Limiter, address_group
+from turnout.service.logs import Log, SparingLog
 from turnout.service.protocol import (
     ENROL,
     LARGEST_BODY,
@@ -30,8 +29,7 @@ from turnout.service.protocol import (
     read_json,
 )
 from turnout.service.rounds import MISSING, NO, REFUSED, YES
-from turnout.service.sparing_log import SparingLog
-from turnout.service.stores.store import StoreProblem
+from turnout.service.store.store import StoreProblem
 
 Headers = tuple[tuple[bytes, bytes], ...]
 Refusal = tuple[int, bytes, Headers]

@@ -2,20 +2,64 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
 
 from turnout.algorithm.client import ClientState
 from turnout.errors import invalid
-from turnout.service.coordinator.roll import Roll
-from turnout.service.rounds import YES, Codes, Members
+from turnout.service.coordinator.enrolment import Roll
+from turnout.service.rounds import MISSING, NO, REFUSED, YES, Codes, Members
 from turnout.service.rules import Rules, rules_from_settings
-from turnout.service.stores.store import Store, StoreProblem
+from turnout.service.store.store import Store, StoreProblem
 from turnout.settings import Table
-from turnout.simulation.keep import Keep
+from turnout.simulation.recording import Keep
 from turnout.simulation.trajectory import Trajectory
 from turnout.version import __version__
+
+Rows = Iterator[tuple[object, ...]]
+
+OUTCOMES = {MISSING: "missing", NO: "no", YES: "acknowledged", REFUSED: "refused"}
+"""What a round has of a device, in words."""
+
+ROUND_COLUMNS = (
+    *("round", "closed_at", "signal", "capacity", "participants", "demand"),
+    *("members", "heard", "refused", "frozen", "seconds"),
+)
+DEVICE_COLUMNS = ("round", "device", "outcome")
+
+
+def round_rows(store: Store) -> Rows:
+    """A row of `ROUND_COLUMNS` for each closed round, in order; streamed, also while the run goes on.
+
+    `participants` and `demand` are weights; `members`, `heard` and `refused` count devices.
+    """
+    for closed in store.history():
+        yield (
+            closed.round,
+            datetime.fromtimestamp(closed.closed_at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            *(closed.signal, closed.capacity, closed.participants, closed.demand, closed.members, closed.heard),
+            int((closed.codes == REFUSED).sum()),
+            str(closed.frozen).lower(),
+            closed.seconds,
+        )
+
+
+def device_rows(store: Store) -> Rows:
+    """A row of `DEVICE_COLUMNS` for each closed round and each device that was a member, or was heard, in it."""
+    rounds = store.position().round  # first: the list of devices, which is read next, has all of these rounds
+    devices = store.devices()
+    joined = np.array([device.joined for device in devices], dtype=np.int64)
+    left = np.array([rounds if device.left is None else device.left for device in devices], dtype=np.int64)
+    for closed in store.history():
+        if closed.round >= rounds:
+            return
+        slots = len(closed.codes)
+        was_there = (joined[:slots] <= closed.round) & (closed.round < left[:slots])
+        for slot in np.flatnonzero(was_there | (closed.codes != MISSING)).tolist():
+            yield closed.round, slot, OUTCOMES[closed.code(slot)]
 
 
 def export(store: Store) -> Trajectory:
@@ -29,12 +73,12 @@ def export(store: Store) -> Trajectory:
 
     Example:
         >>> import tempfile
-        >>> from turnout.service.stores.locations import open_store
+        >>> from turnout.service.store.backup import open_store
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     export(open_store(f"{folder}/run.db", create=True))
         Traceback (most recent call last):
         ...
-        turnout.service.stores.store.StoreProblem: the store has no run yet: there is nothing to export
+        turnout.service.store.store.StoreProblem: the store has no run yet: there is nothing to export
     """
     run = store.run()
     if run is None:

@@ -18,14 +18,14 @@ from turnout.errors import invalid
 from turnout.service.coordinator.coordinator import Coordinator
 from turnout.service.coordinator.device_app import DeviceApp
 from turnout.service.coordinator.overview import Overview
-from turnout.service.listening.bounded_http import Bounds
-from turnout.service.listening.listeners import Bound, Listener, serve_listeners
+from turnout.service.http.bounded_http import Bounds
+from turnout.service.http.listeners import Bound, Listener, serve_listeners
 from turnout.service.operator.app import operator_app
 from turnout.service.operator.guard import LOOPBACK
 from turnout.service.protocol import check_run_name
 from turnout.service.rounds import first_position
 from turnout.service.rules import rules_from_settings
-from turnout.service.stores.store import Run, Store
+from turnout.service.store.store import Run, Store
 from turnout.settings import Table
 
 

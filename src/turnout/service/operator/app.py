@@ -10,19 +10,93 @@ stops, or it waits for pages.
 from __future__ import annotations
 
 import asyncio
+import functools
+import gzip
+import hashlib
 import json
 import math
 import re
 import time
+from base64 import b64encode
 from collections.abc import AsyncIterator, Awaitable, Iterable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
+from importlib.resources import files
 from typing import Any, Protocol
 
 from turnout.errors import MissingExtra, TurnoutError
 from turnout.service.operator import metrics
-from turnout.service.operator import page as operator_page
 from turnout.service.operator.guard import LOOPBACK, Guard
-from turnout.service.stores.store import MODES, USUAL_HOURS, Change
+from turnout.service.store.store import MODES, USUAL_HOURS, Change
+
+_KINDS = {"html": "text/html; charset=utf-8", "css": "text/css; charset=utf-8", "js": "text/javascript; charset=utf-8"}
+
+PARTS = ("operator.css", "operator.js", "asking.js", "devices.js", "showing.js")
+"""What the page asks for under /static/."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """Something to send to a browser.
+
+    Attributes:
+        content: its bytes.
+        kind: its media type.
+        zipped: the same, compressed; None if it is small.
+        tag: changes with the content.
+    """
+
+    content: bytes
+    kind: str
+    zipped: bytes | None
+    tag: str
+
+
+@functools.cache
+def static_part(name: str) -> Part:
+    """A file of the page: "operator.html", or one of `PARTS`.
+
+    Example:
+        >>> static_part("operator.html").kind
+        'text/html; charset=utf-8'
+    """
+    content = (files("turnout.service.operator") / "static" / name).read_bytes()
+    return Part(content, _KINDS[name.rpartition(".")[2]], None, _tag(content))
+
+
+@functools.cache
+def plotly() -> Part:
+    """The Plotly library for browsers, from the Python package. Compressing it takes a moment, once.
+
+    Raises:
+        MissingExtra: Plotly is not installed.
+    """
+    try:
+        content = (files("plotly") / "package_data" / "plotly.min.js").read_bytes()
+    except (ImportError, FileNotFoundError):
+        raise MissingExtra("the operator's page", library="plotly", extra="server") from None
+    return Part(content, _KINDS["js"], gzip.compress(content, 5, mtime=0), _tag(content))
+
+
+@functools.cache
+def policy() -> str:
+    """What the page may do: nothing but ours, no eval, no inline script (the Content-Security-Policy).
+
+    Plotly draws our lines without eval. It adds an empty style element, which it fills from code, and one with
+    the style of its maps: these two are allowed by their hashes.
+    """
+    source = plotly().content.decode()
+    added = re.findall(r"""createElement\("style"\);\w+\.id="\w+",\w+\.textContent=(['"`])(.*?)(?<!\\)\1""", source)
+    styles = ["", *(text.encode().decode("unicode_escape") for _, text in added)]
+    hashes = " ".join(f"'sha256-{b64encode(hashlib.sha256(text.encode()).digest()).decode()}'" for text in styles)
+    return (
+        f"default-src 'none'; script-src 'self'; style-src 'self' {hashes}; img-src data:; connect-src 'self'; "
+        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    )
+
+
+def _tag(content: bytes) -> str:
+    return f'"{hashlib.sha256(content).hexdigest()[:16]}"'
+
 
 try:
     from starlette.applications import Starlette
@@ -121,14 +195,14 @@ def operator_app(operated: Operated, *, password_hash: str, allowed_hosts: Itera
 
     Args:
         operated: the coordinator's `Overview`.
-        password_hash: of the operator's password, as `turnout.service.operator.password.hashed` gives it.
+        password_hash: of the operator's password, as `turnout.service.operator.guard.hashed` gives it.
         allowed_hosts: the names by which browsers may call it (no ports), "*" for any.
 
     Raises:
         ValueError: the hash is none.
         MissingExtra: Plotly is not installed.
     """
-    operator_page.policy()  # reads Plotly now: says if it is missing, and is ready for the first page
+    policy()  # reads Plotly now: says if it is missing, and is ready for the first page
     return OperatorApp(_View(operated), password_hash, allowed_hosts)
 
 
@@ -263,29 +337,29 @@ class _View:
 
 
 async def _page(request: Request) -> Response:
-    part = operator_page.part("operator.html")
-    headers = {"content-type": part.kind, "content-security-policy": operator_page.policy()}
-    return Response(part.content, headers=headers)
+    sent = static_part("operator.html")
+    headers = {"content-type": sent.kind, "content-security-policy": policy()}
+    return Response(sent.content, headers=headers)
 
 
 async def _static(request: Request) -> Response:
     name = request.path_params["name"]
-    if name not in operator_page.PARTS:
+    if name not in PARTS:
         raise Refused(404, "path", "there is nothing here")
-    part = operator_page.part(name)
-    return Response(part.content, headers={"content-type": part.kind})
+    sent = static_part(name)
+    return Response(sent.content, headers={"content-type": sent.kind})
 
 
 async def _plotly(request: Request) -> Response:
     """Plotly, which is large and nobody's secret: a browser may keep it, and asks whether it is still the same."""
-    part = operator_page.plotly()
-    headers = {"content-type": part.kind, "etag": part.tag, "cache-control": "private, no-cache"}
+    sent = plotly()
+    headers = {"content-type": sent.kind, "etag": sent.tag, "cache-control": "private, no-cache"}
     headers["vary"] = "accept-encoding"
-    if request.headers.get("if-none-match") == part.tag:
+    if request.headers.get("if-none-match") == sent.tag:
         return Response(status_code=304, headers=headers)
     if "gzip" in request.headers.get("accept-encoding", ""):
-        return Response(part.zipped, headers=headers | {"content-encoding": "gzip"})
-    return Response(part.content, headers=headers)
+        return Response(sent.zipped, headers=headers | {"content-encoding": "gzip"})
+    return Response(sent.content, headers=headers)
 
 
 async def _carried_out(work: Awaitable[Any]) -> Any:

@@ -7,11 +7,9 @@ import importlib.util
 from turnout.errors import MissingExtra, invalid
 from turnout.problem.costs import PolynomialCosts
 from turnout.problem.drawn import DrawnCosts
-from turnout.simulation.crowd import Crowd
-from turnout.simulation.engines.engine import Engine
-from turnout.simulation.engines.numpy_engine import NumpyEngine
-from turnout.simulation.engines.options import EngineChoice, JaxOptions, RayOptions
-from turnout.simulation.room import check_room, free_memory
+from turnout.simulation.clients import Crowd
+from turnout.simulation.engines.engine import Engine, EngineChoice, JaxOptions, RayOptions, check_room, free_memory
+from turnout.simulation.engines.numpy import NumpyEngine
 
 ENGINES = ("auto", "numpy", "numba", "jax", "jax32", "ray")
 
@@ -47,13 +45,13 @@ def choose_engine(
         options = JaxOptions() if name == "jax" else None
     if isinstance(options, JaxOptions):
         _need("jax", f"engine={name!r}", "gpu")
-        from turnout.simulation.engines.jax_engine import JaxEngine
+        from turnout.simulation.engines.jax.engine import JaxEngine
 
         engine = JaxEngine(crowd, options, rounds)
         return engine, f"{why} ({engine.where})"
     if isinstance(options, RayOptions):
         _need("ray", "engine='ray'", "cluster")
-        from turnout.simulation.engines.ray_engine import RayEngine
+        from turnout.simulation.engines.ray.engine import RayEngine
 
         cluster = RayEngine(crowd, options)
         return cluster, f"{why} ({cluster.where})"
@@ -62,7 +60,7 @@ def choose_engine(
         return NumpyEngine(crowd), why
     if name == "numba":
         _need("numba", "engine='numba'", "lab")
-        from turnout.simulation.engines.numba_engine import NumbaEngine
+        from turnout.simulation.engines.numba.engine import NumbaEngine
 
         return NumbaEngine(crowd, threads), why
     raise NotImplementedError(f"engine {name!r} is in ENGINES, but `choose` does not make it: add its branch here")

@@ -1,0 +1,143 @@
+"""The reports of a run, client by client: not stored, but made again from where the run came from."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import numpy.typing as npt
+
+from turnout.algorithm.client import Prior
+from turnout.algorithm.mechanism import Mechanism
+from turnout.algorithm.mechanisms import MECHANISMS, mechanism_from_settings
+from turnout.attack.evidence import Reports
+from turnout.errors import TurnoutError, invalid
+from turnout.settings import Table
+from turnout.simulation.clients import Crowd
+from turnout.simulation.engines.numpy import NumpyEngine
+from turnout.simulation.loop import Progress, run_rounds
+from turnout.simulation.recording import Keep
+from turnout.simulation.run_settings import continuation
+from turnout.simulation.setup import Stage, set_stage
+from turnout.simulation.trajectory import Trajectory
+
+
+class NotReplayable(TurnoutError):
+    """A run cannot be made again from what was saved of it, so that its reports are not known.
+
+    Example:
+        >>> issubclass(NotReplayable, TurnoutError)
+        True
+    """
+
+
+class _Witness(NumpyEngine):
+    """The readable engine, with someone watching who takes part."""
+
+    def __init__(self, crowd: Crowd, bits: npt.NDArray[np.uint8]) -> None:
+        super().__init__(crowd)
+        self._bits = bits
+
+    def _decided(self, round: int, participates: npt.NDArray[np.bool_]) -> None:
+        self._bits[round] = participates
+
+
+def reports_of(
+    trajectory: Trajectory,
+    *,
+    after: Trajectory | None = None,
+    mechanism: Mechanism | None = None,
+    progress: Progress | None = None,
+) -> Reports:
+    """Who took part in each round of a run, saved or fresh, and the signal that decided it.
+
+    The run is made again with the readable engine, from its seed and settings, and every total and signal is
+    compared with the run's own.
+
+    Args:
+        trajectory: the run; it must hold its problem (`keep.state`, polynomial costs), and nobody may join, leave or be
+            away in it.
+        after: the run that this one continued, if with another problem or mechanism; then the reports of both.
+        mechanism: the run's, where it is one of your own; turnout's are made again from the settings.
+        progress: called now and then with (rounds done, rounds in all).
+
+    Raises:
+        NotReplayable: what was saved does not give the run again.
+
+    Example:
+        >>> from turnout import IntegralController, PaperCoin, paper_population, simulate
+        >>> run = simulate(paper_population(0, 40).problem(20), PaperCoin(3.5), IntegralController(0.2, 1.0), 50)
+        >>> reports = reports_of(run)
+        >>> reports.bits.shape, bool(np.all(reports.bits.sum(axis=1) == run.participants))
+        ((50, 40), True)
+    """
+    first = 0 if after is None else after.rounds
+    bits = np.empty((trajectory.rounds, int(trajectory.provenance["clients"])), dtype=np.uint8)
+    if after is not None:
+        bits[:first] = reports_of(after, mechanism=mechanism).bits
+    stage = _stage(trajectory, after, mechanism)
+    if after is None and stage.crowd.start is None:
+        bits[0] = 1  # the paper's start: nobody decides
+    if run_rounds(_Witness(stage.crowd, bits), stage, progress):
+        raise KeyboardInterrupt
+    _compare(trajectory, stage)
+    lag = stage.book.controller.lag
+    decided_by = np.maximum(np.arange(trajectory.rounds) - lag, 0)
+    return Reports(trajectory.signal[decided_by], bits)
+
+
+def mechanism_of(trajectory: Trajectory, own: Mechanism | None = None) -> Mechanism:
+    """The mechanism of a run: made again from its settings, or, where it is not one of turnout's, the one given.
+
+    Example:
+        >>> from turnout import Classical, IntegralController, paper_population, simulate
+        >>> run = simulate(paper_population(0, 40).problem(20), Classical(), IntegralController(0.2, 1.0), 5)
+        >>> mechanism_of(run)
+        Classical()
+    """
+    settings = trajectory.provenance["mechanism"]
+    if settings["kind"] in MECHANISMS:
+        return mechanism_from_settings(Table(settings, "mechanism"))
+    if own is None or own.kind != settings["kind"]:
+        allowed = f"given for a run of one's own ({settings['kind']!r} is not one of turnout's)"
+        raise invalid("mechanism", allowed, own, "call attack_run(run, mechanism=…) with the one that it was run with")
+    return own
+
+
+def _stage(trajectory: Trajectory, after: Trajectory | None, mechanism: Mechanism | None) -> Stage:
+    """Everything as it was before the run."""
+    if trajectory.problem is None:
+        raise NotReplayable(
+            "the run does not hold its problem (keep.state = false, or costs that are not polynomials), so that its "
+            "reports cannot be made again: run it anew with keep.state = true"
+        )
+    first = 0 if after is None else after.rounds
+    if not 0 <= first < trajectory.rounds:
+        raise invalid(
+            "after", f"a run of fewer than {trajectory.rounds} rounds", first, "give the run that it continued"
+        )
+    run = continuation(trajectory, trajectory.rounds - first, "numpy", mechanism_of(trajectory, mechanism))
+    moves = run.schedule
+    if moves.has_movement or moves.away:
+        raise NotReplayable(
+            "reports of a run in which clients join, leave or are away are not supported: an observer's view of it "
+            "has gaps; run it without these"
+        )
+    start = trajectory.provenance["start"]
+    prior: Prior | Trajectory | None = after or (None if start is None else Prior(**start))
+    keep = after.keep if after is not None else Keep(every=trajectory.rounds, cost=False)
+    seed = trajectory.provenance["seed"]
+    arguments = dataclasses.replace(run, seed=seed, start=prior, keep=keep)
+    return set_stage(**{name: value for name, value in vars(arguments).items() if name != "engine"})
+
+
+def _compare(trajectory: Trajectory, stage: Stage) -> None:
+    """Refuse a replay that is not the run."""
+    book, done = stage.book, trajectory.rounds
+    same = (book.participants[:done] == trajectory.participants) & (book.signal[:done] == trajectory.signal)
+    if not same.all():
+        raise NotReplayable(
+            f"made again from its settings, the run differs from round {int(np.argmin(same))} on: it was continued "
+            "with another problem, mechanism or seed (give the run before as `after`), or made by an engine that is "
+            "equal only statistically (32 bits) or by another version"
+        )

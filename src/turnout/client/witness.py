@@ -1,0 +1,179 @@
+"""A ledger's second file: a note of the newest entry, by which an older copy of the ledger is noticed."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from turnout.client.spending import Limit, Spending, read_limit
+from turnout.errors import FileProblem
+from turnout.files.journal import Disk, Head, entries_of
+
+PLACE = "TURNOUT_WITNESSES"
+"""The environment variable that names the usual folder for witnesses."""
+
+
+class NoPlace(FileProblem):
+    """There is no place for a witness, and none was named.
+
+    Example:
+        >>> issubclass(NoPlace, FileProblem)
+        True
+    """
+
+
+def usual_place(ledger: Path) -> Path:
+    """Where the witness of a ledger is, unless told: outside the ledger's folder, which may be restored as a whole.
+
+    In the folder that TURNOUT_WITNESSES names, or else in the user's folder for state ($XDG_STATE_HOME, or
+    ~/.local/state), under a name made of the ledger's path.
+
+    Raises:
+        NoPlace: the user has no home.
+    """
+    named = os.environ.get(PLACE)
+    try:
+        state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    except RuntimeError:
+        state = None
+    if not named and state is None:
+        raise NoPlace(
+            f"{ledger}: this user has no home, so that there is no place for the ledger's witness: name a file that "
+            "outlives this process (witness=…, turnout join --witness FILE)"
+        )
+    folder = Path(named) if named else Path(str(state)) / "turnout" / "witnesses"
+    path = Path(os.path.abspath(ledger))
+    return folder / f"{path.parent.name}-{hashlib.sha256(str(path).encode()).hexdigest()[:16]}.json"
+
+
+@dataclass(frozen=True)
+class Note:
+    """What a witness has seen of its ledger.
+
+    Attributes:
+        head: the newest entry.
+        spending: all that was spent up to it; None in a note of an older turnout.
+        runs: of each run, the last round that was reserved, and how many were.
+    """
+
+    head: Head = Head()  # noqa: RUF009 (frozen)
+    spending: Spending | None = None
+    runs: dict[str, tuple[int, int]] = field(default_factory=dict)
+
+
+class Witness:
+    """The note, replaced as a whole each time.
+
+    Args:
+        path: the file, mode 0600; its folder is made if it is not there.
+        ledger: whose it is, for messages.
+        disk: the durable steps.
+
+    Attributes:
+        path: as given.
+        seen: the newest entry, as far as we know.
+    """
+
+    def __init__(self, path: Path, ledger: Path, disk: Disk) -> None:
+        self.path, self._ledger, self._disk = path, ledger, disk
+        self.seen = Head()
+
+    def read(self) -> Note | None:
+        """What the file says now; None if there is none.
+
+        Raises:
+            FileProblem: it cannot be read.
+        """
+        try:
+            found = json.loads(self.path.read_bytes())
+            spending = Spending.read(found["spent"]) if "spent" in found else None
+            runs = {str(run): (int(last), int(number)) for run, (last, number) in found.get("runs", {}).items()}
+            return Note(Head(int(found["number"]), str(found["hash"])), spending, runs)
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise FileProblem(
+                f"{self.path}: the witness of {self._ledger} cannot be read ({error}): bring it back"
+            ) from error
+
+    def check_folder(self) -> None:
+        """Tell a witness that is gone from storage that is.
+
+        Raises:
+            FileProblem: its folder is not there.
+        """
+        if not self.path.parent.is_dir():
+            raise FileProblem(
+                f"{self.path}: the witness of {self._ledger} is out of reach, its folder is not there: bring its "
+                "storage back, then try again"
+            )
+
+    def write(self, note: Note) -> None:
+        """Put the note on the disk.
+
+        Raises:
+            FileProblem: it cannot be written.
+        """
+        body = {**note.head._asdict(), "spent": (note.spending or Spending()).body(), "runs": note.runs}
+        try:
+            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._disk.put(self.path, json.dumps(body).encode() + b"\n")
+        except OSError as error:
+            raise FileProblem(
+                f"{self.path}: the witness cannot be written ({error.strerror}): free space, make it writable, or name "
+                "another place (witness=…, turnout join --witness)"
+            ) from error
+        self.seen = note.head
+
+
+def read_ledger(path: Path) -> tuple[Spending, Limit | None, str]:
+    """(what a ledger's lines add up to, what it allows, what is wrong with it). No lock is taken.
+
+    There is no limit if there is no ledger; nothing is wrong: an empty text.
+    """
+    spending, limit, head, place = Spending(), None, Head(), ""
+    for entry in entries_of(path):
+        spending.take(entry)
+        head, place = Head(entry["number"], entry["hash"]), place_in(entry) or place
+        if isinstance(entry.get("limit"), dict):
+            limit = read_limit(entry["limit"], limit)
+    if limit is None:
+        return spending, None, ""
+    try:
+        note = Witness(Path(place), path, Disk()).read()
+    except FileProblem as problem:
+        return spending, limit, str(problem)
+    if note is None:
+        return spending, limit, f"no witness at {place}: an older copy could not be told"
+    behind = note.head.number - head.number
+    return spending, limit, f"{behind} entries behind its witness {place}: an older copy, or damaged" * (behind > 0)
+
+
+def limit_with(path: Path, given: Mapping[str, Any], usual: Limit) -> Limit:
+    """What a client's owner allows: what is given now, and else as the ledger has it, or else as usual.
+
+    Example:
+        >>> limit_with(Path("no such ledger"), {"reports": 20, "epsilon_per_report": None}, Limit(1000, 1.0))
+        Limit(reports=20, epsilon_per_report=1.0, releases=1, epsilon_per_release=1.0)
+    """
+    changes = {name: value for name, value in given.items() if value is not None}
+    _, before, _ = read_ledger(path)
+    if before is None and "epsilon_per_report" in changes:
+        changes = {"epsilon_per_release": None} | changes  # then as per report, unless given
+    return replace(before or usual, **changes)
+
+
+def place_in(entry: Mapping[str, Any]) -> str:
+    """Where an entry says that the witness is; ledgers of older turnouts say it in another word."""
+    told = entry.get("place") or (entry.get("witness") if entry["entry"] == "opened" else "")
+    return str(told or "")
+
+
+def last_place(entries: Sequence[Mapping[str, Any]]) -> str:
+    """Where the last entry that says so has it; empty if none does."""
+    return next((told for entry in reversed(entries) if (told := place_in(entry))), "")

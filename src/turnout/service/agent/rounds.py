@@ -1,0 +1,404 @@
+"""One device, round by round: decide, report until it is settled, act on what is acknowledged and on nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from turnout.algorithm.coins import Coins
+from turnout.algorithm.mechanism import Mechanism
+from turnout.client.cost_files import Cost, cost_from
+from turnout.client.durable import DATUM, LEDGER, DurableClient, Stopped, account_for_all, at_most, settings_of
+from turnout.client.ledger import BudgetSpent, Ledger, Limit
+from turnout.client.store import KEPT, Conflict, RoundLost, RoundPassed
+from turnout.errors import FileProblem, TurnoutError
+from turnout.files.journal import Disk
+from turnout.privacy.accounting import Account
+from turnout.problem.costs import Costs
+from turnout.service.agent.agreement import Agreement, agree
+from turnout.service.agent.connection import Dialogue, Elsewhere
+from turnout.service.agent.membership import Membership
+from turnout.service.agent.work import Lease, Participation
+from turnout.service.protocol import Offer, Report, Welcome
+
+USUAL_LIMIT = Limit(reports=10_000, epsilon_per_report=1.0)
+"""What a device allows if its owner says nothing."""
+
+
+class NoCost(TurnoutError):
+    """The owner's cost function gives no cost now. The text may hold private things: it stays here.
+
+    Example:
+        >>> issubclass(NoCost, TurnoutError)
+        True
+    """
+
+
+class Decider:
+    """A `DurableClient` and its ledger, opened when needed and again after a fault.
+
+    Args:
+        folder: the device's; each run has a folder of its own in it.
+        costs: a number, a cost, or a function without arguments that gives the cost of the round.
+        membership: with its welcome.
+        ledger: the file; in the folder by default. Several folders of one device share one: one cost, one ledger.
+        limit: the owner's; None: as it was, or `USUAL_LIMIT`.
+        raise_limit: the owner agrees to a higher limit than the ledger's.
+        accept_uncertified, witness, spend_missing: as in `Ledger.open`.
+        coins, client_id, after_stop, disk: as in `DurableClient`.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        costs: Cost | Callable[[], Cost],
+        membership: Membership,
+        *,
+        ledger: str | Path | None = None,
+        limit: Limit | None = None,
+        raise_limit: bool = False,
+        accept_uncertified: bool = False,
+        coins: Coins | None = None,
+        client_id: int = 0,
+        after_stop: str = "leave",
+        witness: str | Path | None = None,
+        spend_missing: bool = False,
+        disk: Disk | None = None,
+    ) -> None:
+        self._folder, self._costs, self._membership = folder, costs, membership
+        self._path, self._limit = Path(ledger or folder / LEDGER), limit
+        self._ledger_options: dict[str, Any] = {
+            "consent": raise_limit,
+            "accept_uncertified": accept_uncertified,
+            "witness": witness,
+            "spend_missing": spend_missing,
+            "disk": disk,
+        }
+        self._options: dict[str, Any] = {"coins": coins, "client_id": client_id, "after_stop": after_stop, "disk": disk}
+        self._agreement: Agreement | None = None
+        self._ledger: Ledger | None = None
+        self._closed: Ledger | None = None  # what it had counted can still be asked for
+        self._client: DurableClient | None = None
+
+    def agree(self, own: Mechanism | None = None) -> Agreement:
+        """Agree on a mechanism, within what the ledger allows.
+
+        Raises:
+            Declined: what the coordinator proposes is not allowed.
+        """
+        welcome, (_, averaging) = self._membership.welcome, self._membership.start()
+        assert welcome is not None
+        # None is begun yet: a device that declines leaves no ledger behind, with a limit that was not meant.
+        ledger = self._open_ledger() if self._path.exists() else None
+        self._agreement = agree(
+            welcome.mechanism,
+            averaging,
+            limit=ledger.limit if ledger is not None else self._limit or USUAL_LIMIT,
+            own=own,
+            accept_uncertified=bool(self._ledger_options["accept_uncertified"]),
+            release_is_due=ledger.release_is_due if ledger is not None else lambda settings: True,
+        )
+        return self._agreement
+
+    def decide(self, offer: Offer) -> bool:
+        """The bit for a round, on file before this returns; raises what `DurableClient.decide` does."""
+        client = self._opened()
+        if not client.acts_on_release:  # else the cost matters no more, and is not even looked at
+            client.act_on(self._cost_now())
+        return client.decide(offer.round, offer.signal)
+
+    def unacknowledged(self) -> tuple[int, bool] | None:
+        """The last round on file and its bit, if the coordinator's answer is not on file."""
+        client = self._opened()
+        status = client.status()
+        last, known = status["last_round"], status["acknowledged"] is not None
+        if last is None or last < 0 or known:
+            return None
+        try:
+            return last, client.decide(last, 0.0)  # no toss: it is the last one on file, or none
+        except (RoundLost, RoundPassed):
+            return None
+
+    def acknowledge(self, round: int, counted: bool) -> str:
+        """Put the coordinator's word on file; a sentence if it contradicts what is there, which stays."""
+        try:
+            self._opened().acknowledge(round, counted)
+        except (Conflict, RoundPassed, RoundLost) as problem:
+            return str(problem)
+        return ""
+
+    def check_budget(self) -> None:
+        """A device that has stopped for good needs no round to know it.
+
+        Raises:
+            Stopped: all reports are spent, and it leaves.
+        """
+        status = self._opened().status()
+        if status["stopped_at"] is not None and status["after_stop"] == "leave" and not status["reports_remaining"]:
+            raise Stopped(f"all {status['limit_reports']} reports were spent by round {status['stopped_at']}")
+
+    def last(self) -> int:
+        """The last round on file, or the one before joining."""
+        last = self._opened().status()["last_round"]
+        return -1 if last is None else int(last)
+
+    def account(self, delta: float) -> Account:
+        """The total epsilon at delta of all that the ledger has counted, in all runs."""
+        return (self._ledger or self._closed or self._open_ledger()).account(delta)
+
+    def at_most(self, delta: float) -> Account:
+        """The same once all that the owner allows is spent in this run."""
+        assert self._agreement is not None  # after `agree`
+        made, ledger = self._agreement, self._open_ledger()
+        return at_most(ledger, made.mechanism, made.certificate.epsilon, delta)
+
+    def places(self) -> tuple[Path, Path]:
+        """Where the ledger and its witness are."""
+        return self._open_ledger().places
+
+    def status(self) -> dict[str, Any]:
+        """The durable client's; empty while it is closed."""
+        client = self._client
+        return {} if client is None else client.status()
+
+    def close(self) -> None:
+        """Release all files; the next use opens them again."""
+        if self._client is not None:
+            self._client.close()
+        if self._ledger is not None:
+            with suppress(TurnoutError):
+                self._ledger.catch_up()  # what others that share it have added: this is the last look
+            self._ledger.close()
+            self._closed = self._ledger
+        self._client = self._ledger = None
+
+    def _cost_now(self) -> Costs:
+        """The same steps whether or not the cost has changed: how long they take must not tell."""
+        found: Any = self._costs
+        try:
+            if not isinstance(found, Costs) and callable(found):
+                found = found()
+        except Exception as error:
+            raise NoCost(f"the cost function failed ({type(error).__name__}: {error}): it is called again") from error
+        try:
+            return cost_from(found)
+        except ValueError as error:
+            raise NoCost(f"the cost function gave no cost: {error}") from error
+
+    def _opened(self) -> DurableClient:
+        if self._client is None:
+            self._client = self._open()
+        return self._client
+
+    def _open_ledger(self) -> Ledger:
+        if self._ledger is None:
+            limit = self._limit if self._closed is None else None  # said once; later what is on file holds
+            options = self._ledger_options
+            ledger = Ledger.open(self._path, datum=DATUM, limit=limit, usual=USUAL_LIMIT, **options)
+            try:
+                if self._closed is None:  # once is enough
+                    account_for_all(ledger, self._folder)
+            except BaseException:
+                ledger.close()
+                raise
+            self._ledger = ledger
+        return self._ledger
+
+    def _open(self) -> DurableClient:
+        welcome, (prior, averaging) = self._membership.welcome, self._membership.start()
+        assert welcome is not None
+        assert self._agreement is not None
+        home = self._folder / welcome.run
+        try:
+            home.mkdir(mode=0o700, exist_ok=True)
+        except OSError as error:
+            raise FileProblem(f"{home}: cannot be made ({error.strerror}): free space, or make it writable") from error
+        ledger, mechanism = self._open_ledger(), self._agreement.mechanism
+        acts_on_release = mechanism.releases_once and not ledger.release_is_due(settings_of(mechanism))
+        return DurableClient(
+            home,
+            None if acts_on_release else self._cost_now(),  # then the cost is not looked at
+            mechanism,
+            ledger=ledger,
+            run=welcome.run,
+            prior=prior,
+            averaging=averaging,
+            weight=welcome.weight,
+            joined=welcome.offer.round,
+            **self._options,
+        )
+
+
+MOST_CONFLICTS = 3
+"""Rounds in a row for which the coordinator holds another bit: then two devices share one folder."""
+
+LEFT = "left"
+"""The outcome of a round in which the budget was spent and the device has left."""
+
+
+class AgentProblem(TurnoutError):
+    """This device cannot go on in this run.
+
+    Example:
+        >>> issubclass(AgentProblem, TurnoutError)
+        True
+    """
+
+
+@dataclass(frozen=True)
+class RoundDone:
+    """What became of a round on this device.
+
+    Attributes:
+        round: which.
+        participates: the bit that was reported; None if there was no report.
+        counted: whether the coordinator has it so.
+        lease: seconds that work may go on from now; 0 if it may not.
+        outcome: as the coordinator said ("accepted", "confirmed", "closed"), or "conflict", "ahead",
+            "lost", "missed", "left".
+    """
+
+    round: int
+    participates: bool | None
+    counted: bool
+    lease: float
+    outcome: str
+
+
+class DeviceRounds:
+    """The rounds of a device that has joined.
+
+    Args:
+        dialogue: with the coordinator.
+        decider: the cost and the files.
+        lease: of the work.
+        welcome: run and token.
+        clock: of the lease.
+        longest_lease: seconds, whatever the coordinator says.
+        noted: told of what fails, in a sentence.
+    """
+
+    def __init__(
+        self,
+        dialogue: Dialogue,
+        decider: Decider,
+        lease: Lease,
+        welcome: Welcome,
+        *,
+        clock: Callable[[], float],
+        longest_lease: float,
+        noted: Callable[[str], None],
+    ) -> None:
+        self._dialogue, self._decider, self._lease, self._welcome = dialogue, decider, lease, welcome
+        self._clock, self._longest_lease, self._noted = clock, longest_lease, noted
+        self._offer: Offer | None = None
+        self._settled = False
+        self._conflicts: set[int] = set()  # rounds, since the last one that was answered
+
+    def one(self) -> RoundDone:
+        """The next round, to its end: what is on file and not acknowledged is sent again first, whatever is open."""
+        round, bit = -1, False
+        try:
+            if not self._settled:
+                left = self._decider.unacknowledged()
+                self._settled = True
+                if left is not None:
+                    return self._report(*left)
+                self._decider.check_budget()
+            offer = self._offer or self._dialogue.round(self._welcome.token, self._welcome.run)
+            self._offer, round = None, offer.round
+            bit = self._decider.decide(offer)
+        except RoundLost:
+            return self._sit_out(round, "lost")
+        except RoundPassed:
+            last = self._decider.last()
+            if last - round > KEPT:
+                raise AgentProblem(
+                    f"the coordinator offers round {round}, this device has reported up to round {last}: it was "
+                    "restored from too old a copy, or is not ours. Enrol in a new run"
+                ) from None
+            return self._sit_out(round, "missed")
+        except (Stopped, BudgetSpent) as spent:
+            return self._leave(round, f"the budget is spent: {spent}")
+        return self._report(round, bit)
+
+    def reopen(self) -> None:
+        """After a fault: the files are opened anew, and what is on file and not acknowledged is sent again."""
+        self._decider.close()
+        self._settled, self._offer = False, None
+
+    def _report(self, round: int, bit: bool) -> RoundDone:
+        """Send the bit until it is settled; then, and only then, act on it."""
+        told = self._dialogue.report(self._welcome.token, Report(self._welcome.run, round, bit))
+        if isinstance(told, Elsewhere):
+            return self._astray(round, bit, told)
+        self._conflicts.clear()
+        answer = told.answer
+        until = told.sent_at + min(answer.lease, self._longest_lease)
+        works = bit and answer.counted and until > self._clock()
+        if not works:
+            self._lease.end()
+        self._acknowledge(round, answer.counted)
+        seconds = until - self._clock() if works else 0.0
+        if works:
+            self._dialogue.check()  # not while the agent is being stopped
+            self._lease.grant(Participation(self._welcome.run, round, until, seconds))
+        self._go_on(answer.next, round)
+        return RoundDone(round, bit, answer.counted, max(0.0, seconds), answer.outcome)
+
+    def _astray(self, round: int, bit: bool, told: Elsewhere) -> RoundDone:
+        """Ahead: the coordinator is back at an older round, where what is on file is sent again. Conflict: it holds
+        another bit for this round than the one on file. Which of the two is true for its total is not known, so no
+        work is done for it; the history has it as not participating, and the rest of it is sat out."""
+        self._lease.end()
+        if told.why == "ahead":
+            self._offer = told.next
+            self._dialogue.wait_for_news()
+            return RoundDone(round, bit, False, 0.0, "ahead")
+        self._acknowledge(round, False)
+        self._conflicts.add(round)
+        self._noted(f"the coordinator holds another bit for round {round} than this device's: no work in this round")
+        if len(self._conflicts) >= MOST_CONFLICTS:
+            raise AgentProblem(
+                f"the coordinator held another bit for {len(self._conflicts)} rounds in a row: another device uses a "
+                "copy of this folder. Stop both, and enrol each with a code of its own in a folder of its own"
+            )
+        if told.next is None or told.next.round == round:
+            return self._sit_out(round, "conflict", bit)
+        self._go_on(told.next, round)
+        return RoundDone(round, bit, False, 0.0, "conflict")
+
+    def _acknowledge(self, round: int, counted: bool) -> None:
+        """Durably, before anything else is decided. If it cannot be, the report is sent again after `reopen`."""
+        problem = self._decider.acknowledge(round, counted)
+        if problem:
+            self._noted(problem)
+
+    def _go_on(self, following: Offer | None, after: int) -> None:
+        """To the next round, at once; where there is none yet, or an older one, without haste."""
+        if following is not None and following.round > after:
+            self._dialogue.all_is_well()
+        else:
+            self._dialogue.wait_for_news()
+        self._offer = following
+
+    def _sit_out(self, round: int, outcome: str, bit: bool | None = None) -> RoundDone:
+        """No report (any more) for this round: ask until another one is open."""
+        while True:
+            self._dialogue.wait_for_news()
+            offer = self._dialogue.round(self._welcome.token, self._welcome.run)
+            if offer.round != round:
+                self._dialogue.all_is_well()
+                self._offer = offer
+                return RoundDone(round, bit, False, 0.0, outcome)
+
+    def _leave(self, round: int, why: str) -> RoundDone:
+        """The budget is spent: end work, say goodbye, and report nothing more."""
+        self._lease.end()
+        self._noted(why)
+        if not self._dialogue.leave(self._welcome.token):
+            self._noted("the coordinator could not be told that this device has left")
+        return RoundDone(round, None, False, 0.0, LEFT)

@@ -1,0 +1,224 @@
+"""Enrolments, put together: all that come while the last ones are written share one transaction."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+import json
+import secrets
+import time
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+
+import numpy as np
+
+from turnout.errors import invalid
+from turnout.service.logs import Log
+from turnout.service.protocol import Offer
+from turnout.service.rounds import MISSING, Codes, Members
+from turnout.service.store.store import Device, Enrolment, Store, StoreProblem
+
+GONE_AFTER = 3
+"""Rounds without a report after which a device is not waited for; it is still a member, and comes back by reporting."""
+
+HERE, GONE, LEFT = STATES = "here", "gone", "left"
+"""What a device can be: waited for, a member that is not waited for, or no member any more."""
+
+
+def hashed(secret: str) -> bytes:
+    """What is kept of a token, a code or a nonce: they are long and random, so that a plain SHA-256 is enough."""
+    return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).digest()
+
+
+class Roll:
+    """All devices that ever enrolled, by slot.
+
+    Attributes:
+        slots: from a token's hash to the slot, of members alone.
+        revision: every change up to this one has been taken; whoever knows that sets it.
+        missed: rounds in a row without a report, by slot.
+    """
+
+    def __init__(self) -> None:
+        self.slots: dict[bytes, int] = {}
+        self.revision = -1
+        self.missed: list[int] = []
+        self._devices: list[Device] = []
+        self._members: Members | None = None
+
+    def __len__(self) -> int:
+        return len(self._devices)
+
+    def __getitem__(self, slot: int) -> Device:
+        return self._devices[slot]
+
+    def take(self, devices: Iterable[Device]) -> None:
+        """Enter new and changed devices, by ascending slot."""
+        for device in devices:
+            if device.slot == len(self._devices):
+                self._devices.append(device)
+                self.missed.append(0)
+            else:
+                self.slots.pop(self._devices[device.slot].token, None)
+                self._devices[device.slot] = device
+            if device.left is None:
+                self.slots[device.token] = device.slot
+            self._members = None
+
+    def members(self) -> Members:
+        """The members by slot, as a round is closed with."""
+        if self._members is None:
+            self._members = Members(
+                np.array([device.weight for device in self._devices], dtype=np.int64),
+                np.array([device.joined for device in self._devices], dtype=np.int64),
+                np.array([device.left is None for device in self._devices], dtype=np.bool_),
+            )
+        return self._members
+
+    def is_awaited(self, slot: int) -> bool:
+        """Whether a round waits for it: a member that has reported lately."""
+        return self._devices[slot].left is None and self.missed[slot] < GONE_AFTER
+
+    def state(self, slot: int) -> str:
+        """One of `STATES`."""
+        if self.is_awaited(slot):
+            return HERE
+        return GONE if self._devices[slot].left is None else LEFT
+
+    def note(self, codes: Codes) -> None:
+        """Who was heard in a round that has closed."""
+        heard = (codes != MISSING).tolist()
+        heard += [True] * (len(self.missed) - len(heard))  # joined since: nothing missed yet
+        self.missed = [0 if here else count + 1 for here, count in zip(heard, self.missed, strict=True)]
+
+    def gone(self) -> int:
+        """Members that are not waited for."""
+        return sum(
+            device.left is None and missed >= GONE_AFTER
+            for device, missed in zip(self._devices, self.missed, strict=True)
+        )
+
+
+CODE_LETTERS = 24
+"""Each one of 31, so 118 bits: nobody guesses one, however fast the coordinator answers."""
+
+log = Log("coordinator")
+
+Wish = tuple[Enrolment, "asyncio.Future[tuple[Device, Offer] | None]"]
+
+
+class EnrolmentDesk:
+    """Takes wishes one by one and grants them in batches.
+
+    Args:
+        grant: enrols many at once, None for a code that is not good; and the round that was open then.
+    """
+
+    def __init__(self, grant: Callable[[Sequence[Enrolment]], Awaitable[tuple[list[Device | None], Offer]]]) -> None:
+        self._grant = grant
+        self._wishes: list[Wish] = []
+        self._bell, self._closed = asyncio.Event(), False
+
+    async def enrol(self, code: str, nonce: str) -> tuple[str, Device, Offer] | None:
+        """A device with its new token and the round at which it joins; None if the code is not good.
+
+        Raises:
+            StoreProblem: the store failed, or the desk is closed.
+        """
+        if self._closed:
+            raise _closing()
+        token = token_of(code, nonce)
+        waiting: asyncio.Future[tuple[Device, Offer] | None] = asyncio.get_running_loop().create_future()
+        self._wishes.append((Enrolment(hashed(code), hashed(nonce), hashed(token)), waiting))
+        self._bell.set()
+        granted = await waiting
+        return None if granted is None else (token, *granted)
+
+    async def work(self) -> None:
+        """Grant wishes until cancelled; who waits then is told so."""
+        wishes: list[Wish] = []
+        try:
+            while True:
+                await self._bell.wait()
+                self._bell.clear()
+                wishes, self._wishes = self._wishes, []
+                await self._serve(wishes)
+        finally:
+            self._closed = True
+            for _, waiting in [*wishes, *self._wishes]:
+                if not waiting.done():
+                    waiting.set_exception(_closing())
+
+    async def _serve(self, wishes: list[Wish]) -> None:
+        try:
+            found, offer = await self._grant([wish for wish, _ in wishes])
+        except StoreProblem as problem:
+            for _, waiting in wishes:
+                if not waiting.done():
+                    waiting.set_exception(problem)
+            return
+        for device, (_, waiting) in zip(found, wishes, strict=True):
+            if device is not None:
+                log.info("device enrolled", device=device.slot, round=device.joined)
+            if not waiting.done():
+                waiting.set_result(None if device is None else (device, offer))
+
+
+def _closing() -> StoreProblem:
+    return StoreProblem("the coordinator is stopping: try again")
+
+
+def token_of(code: str, nonce: str) -> str:
+    """The token of who enrols with this code and this secret of its own: whoever asks twice is told the same.
+
+    A network may deliver an enrolment a second time, long after the first was answered; a new token would then
+    shut the device out. Nobody else has the nonce, and the coordinator keeps nothing but hashes.
+
+    Example:
+        >>> token_of("code", "n" * 20) == token_of("code", "n" * 20) != token_of("code", "m" * 20)
+        True
+    """
+    return base64.urlsafe_b64encode(hashed(json.dumps(["turnout token", code, nonce]))).decode().rstrip("=")
+
+
+def new_codes(count: int) -> list[str]:
+    """One-time codes, easy to read out: groups of four.
+
+    Example:
+        >>> len(new_codes(2)[0])
+        29
+    """
+    alphabet = "abcdefghjkmnpqrstuvwxyz23456789"  # without those that look alike
+    return ["-".join(_group(alphabet) for _ in range(CODE_LETTERS // 4)) for _ in range(count)]
+
+
+def _group(alphabet: str) -> str:
+    return "".join(secrets.choice(alphabet) for _ in range(4))
+
+
+def issue_codes(store: Store, count: int, weight: int, hours: float, who: str) -> list[str]:
+    """Make new one-time codes, good for so many hours, and enter them in the store, which keeps their hashes alone.
+
+    Raises:
+        ValueError: count, weight or hours are out of range.
+        StoreProblem: the store failed.
+    """
+    check_codes(count, weight, hours)
+    codes = new_codes(count)
+    store.add_codes([hashed(code) for code in codes], weight, time.time() + 3600.0 * hours, who)
+    return codes
+
+
+def check_codes(count: int, weight: int, hours: float) -> None:
+    """Refuse what no operator means, on the page and on the command line alike.
+
+    Raises:
+        ValueError: count, weight or hours are out of range.
+    """
+    if not 1 <= count <= 100_000:
+        raise invalid("count", "from 1 to 100,000", count, "make several lots")
+    if not 1 <= weight <= 2**40:
+        allowed = f"a whole number from 1 to {2**40:,}"
+        raise invalid("weight", allowed, weight, "give what the device counts for, such as its watts")
+    if not 0.0 < hours < 1e6:
+        raise invalid("hours", "above 0 and below a million", hours, "give how long the codes are good, such as 24")

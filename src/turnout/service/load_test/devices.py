@@ -1,0 +1,216 @@
+"""The private side of a fleet: all devices' costs, histories and coins, and the one decision for many at once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from turnout.algorithm.client import Averaging, ClientState, Prior, client_step
+from turnout.algorithm.coins import ENROLMENT, Coins
+from turnout.algorithm.mechanism import Mechanism
+from turnout.algorithm.mechanisms import mechanism_from_settings
+from turnout.client.store import missed
+from turnout.errors import invalid
+from turnout.problem.costs import Costs
+from turnout.service.load_test.record import Bits, FleetRecord
+from turnout.service.protocol import Offer, ProtocolProblem, Welcome
+from turnout.settings import Table
+
+Some = npt.NDArray[np.bool_]
+
+
+@dataclass
+class Rehearsal:
+    """Drawn once for a fleet: who is late in every round, and who is cut off.
+
+    Args:
+        late: the share of devices that report late.
+        late_seconds: by how much at the most; drawn anew for every report.
+        cut: the share that is offline for some rounds, below 1: the others see the rounds go by.
+        cut_first: the first of these rounds.
+        cut_rounds: how many.
+
+    Example:
+        >>> rehearsal = Rehearsal(cut=0.95, cut_first=100, cut_rounds=100)
+        >>> rehearsal.draw(1000, seed=1)
+        >>> int(rehearsal.away(150).sum()), int(rehearsal.away(200).sum())
+        (950, 0)
+    """
+
+    late: float = 0.0
+    late_seconds: float = 5.0
+    cut: float = 0.0
+    cut_first: int = 0
+    cut_rounds: int = 0
+    _slow: Some = field(init=False, repr=False)
+    _cut: Some = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if not 0.0 <= self.late <= 1.0:
+            raise invalid("late", "a share from 0 to 1", self.late, "try 0.1")
+        if not 0.0 <= self.late_seconds < np.inf:
+            raise invalid("late seconds", "0 or more", self.late_seconds, "try 5")
+        if not 0.0 <= self.cut < 1.0:
+            raise invalid("cut", "a share from 0 to below 1", self.cut, "leave some devices online, such as 0.95")
+        if self.cut_first < 0 or self.cut_rounds < 0:
+            raise invalid("cut rounds", "0 or more", (self.cut_first, self.cut_rounds), "write 0.95:100:100")
+
+    def draw(self, devices: int, seed: int | None) -> None:
+        """Choose the devices."""
+        self._random = np.random.default_rng(seed)
+        self._slow = self._some(self.late, devices)
+        self._cut = self._some(self.cut, devices)
+
+    def delays(self, batch: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+        """Seconds by which these devices' reports are late, shape (batch,); mostly 0."""
+        if not self.late:
+            return np.zeros(len(batch))
+        return self._slow[batch] * self._random.uniform(0.0, self.late_seconds, len(batch))
+
+    def away(self, round: int) -> Some:
+        """Who is cut off in a round, shape (devices,)."""
+        return self._cut if self.is_out(round) else np.zeros(len(self._cut), np.bool_)
+
+    def is_out(self, round: int) -> bool:
+        """Whether the outage holds in a round."""
+        return bool(self.cut) and self.cut_first <= round < self.cut_first + self.cut_rounds
+
+    def pause(self, seconds: float) -> float:
+        """Such a time, half as much less or more, drawn: not everyone comes back in the same moment."""
+        return seconds * float(self._random.uniform(0.5, 1.5))
+
+    def _some(self, share: float, devices: int) -> Some:
+        chosen = np.zeros(devices, np.bool_)
+        chosen[self._random.permutation(devices)[: min(round(share * devices), devices)]] = True
+        if share < 1.0 and devices and chosen.all():
+            chosen[0] = False
+        return chosen
+
+
+Batch = npt.NDArray[np.int64]
+"""Numbers of devices."""
+
+NEVER = -1
+
+
+class Devices:
+    """Histories that move by what the coordinator acknowledged, and by nothing else.
+
+    A history is kept as it was before the open round, together with what it becomes if the report counts. If it
+    does not, the round is one without participation. Nothing is on disk: who needs that uses `turnout join`.
+
+    Args:
+        costs: of all devices, never sent.
+        coins: device i tosses as client i.
+        welcome: of the first device that enrolled; all others must be told the same.
+        record: holds the bits on file.
+        keep: how many rounds stay on file; None: all.
+
+    Attributes:
+        last: the newest round that each has decided or missed, shape (devices,).
+        reported: the round whose report is on its way, shape (devices,).
+        unsettled: whether `last` awaits its acknowledgement, shape (devices,).
+    """
+
+    def __init__(self, costs: Costs, coins: Coins, welcome: Welcome, record: FleetRecord, keep: int | None) -> None:
+        count = len(costs)
+        self.welcome, self._costs, self._coins, self._record, self._keep = welcome, costs, coins, record, keep
+        self._prior = Prior(welcome.prior_average, welcome.prior_rounds)
+        self._averaging = Averaging(welcome.remember, welcome.by)
+        self._mechanism: Mechanism = mechanism_from_settings(Table(welcome.mechanism, "mechanism"))
+        self._participations = np.full(count, self._prior.participations)
+        self._rounds = np.full(count, float(self._prior.rounds))
+        self._if_counted = self._participations.copy()
+        self._weights = np.ones(count, np.int64)
+        self._draws = self._coins.uniform(np.arange(count), 0, ENROLMENT)
+        self._memory: Costs | None = None
+        self._stale = self._mechanism.releases_once
+        self.last = np.full(count, NEVER)
+        self.reported = np.full(count, NEVER)
+        self.unsettled = np.zeros(count, np.bool_)
+        record.weights = self._weights
+
+    def join(self, device: int, welcome: Welcome) -> None:
+        """A device's history starts at the round it was offered.
+
+        Raises:
+            ProtocolProblem: it was told something else than the first one.
+        """
+        for name in ("run", "prior_average", "prior_rounds", "remember", "by", "mechanism"):
+            if getattr(welcome, name) != getattr(self.welcome, name):
+                raise ProtocolProblem(f"all devices must be told the same {name}: not one run's coordinator")
+        if welcome.weight != self._weights[device]:
+            self._weights[device] = welcome.weight
+            self._stale = self._mechanism.releases_once
+        self.last[device] = welcome.offer.round - 1
+
+    def settle(self, batch: Batch, round: int, counted: bool, heard: tuple[float, float]) -> int:
+        """These devices know what became of their report of a round; returns how many were told otherwise before.
+
+        Args:
+            batch: who.
+            round: which.
+            counted: whether it stands in the books as reported.
+            heard: when the first and the last of them heard it.
+        """
+        seen = self._record.rounds.get(round)
+        if seen is not None:
+            told_before = seen.answered[batch]
+            contradicted = int(np.sum(told_before & (seen.counted[batch] != counted)))
+            new = batch[~told_before]
+            seen.answered[new], seen.counted[new] = True, counted
+            seen.first_answer, seen.last_answer = seen.first_answer or heard[0], heard[1]
+        else:
+            contradicted = 0
+        open = batch[self.unsettled[batch] & (self.last[batch] == round)]
+        if len(open):
+            without = self._state(open).after(np.zeros(len(open)), self._averaging)
+            moves = counted or not self._averaging.takes_back
+            self._participations[open] = self._if_counted[open] if moves else without.participations
+            self._rounds[open] = without.rounds
+            self.unsettled[open] = False
+        return contradicted
+
+    def decide(self, batch: Batch, offer: Offer) -> Bits:
+        """The bits of these devices for an offered round, shape (batch,): tossed once, and from the file ever after."""
+        seen = self._record.seen(offer.round, offer.signal, self._keep)
+        self.reported[batch] = offer.round
+        new = batch[self.last[batch] < offer.round]
+        if len(new):
+            self._miss(new, offer.round)
+            seen.bits[new] = self._toss(new, offer)
+        # A round that it had missed comes again only after a restored backup. Its history has a "no".
+        seen.decided[batch] = True
+        return seen.bits[batch]
+
+    def _toss(self, batch: Batch, offer: Offer) -> Bits:
+        after, bits = client_step(
+            self._costs[batch],
+            self._mechanism[batch],
+            self._state(batch),
+            offer.signal,
+            self._coins.uniform(batch, offer.round),
+            weights=self._weights[batch],
+            averaging=self._averaging,
+        )
+        self._if_counted[batch] = after.participations
+        self.unsettled[batch], self.last[batch] = True, offer.round
+        return bits
+
+    def _miss(self, batch: Batch, round: int) -> None:
+        """An unanswered round and those never offered count as not participating."""
+        gaps = round - 1 - self.last[batch] + self.unsettled[batch]
+        self.unsettled[batch] = False
+        for gap in np.unique(gaps[gaps > 0]):
+            late = batch[gaps == gap]
+            state = missed(self._state(late), int(gap), self._averaging)
+            self._participations[late], self._rounds[late] = state.participations, state.rounds
+
+    def _state(self, batch: Batch) -> ClientState:
+        if self._stale:  # the same draws again: only the release of a device whose weight became known differs
+            self._memory = self._mechanism.enrol(self._costs, self._draws, self._weights)
+            self._stale = False
+        memory = None if self._memory is None else self._memory[batch]
+        return ClientState(self._participations[batch], self._rounds[batch], memory)

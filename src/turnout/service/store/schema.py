@@ -1,0 +1,211 @@
+"""The tables of a store, alike in SQLite and PostgreSQL; their versions; their rows as records and back."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Protocol
+
+from turnout.service.rounds import ClosedRound, Position, pack_codes, unpack_codes
+from turnout.service.store.store import Change, Control, Device, Run, StoreProblem
+
+Row = tuple[Any, ...]
+
+COLUMNS: Mapping[str, Mapping[str, str]] = {
+    "run": {"one": "INTEGER PRIMARY KEY CHECK (one = 1)", "name": "TEXT", "settings": "TEXT", "begun_at": "REAL"},
+    "state": {
+        "one": "INTEGER PRIMARY KEY CHECK (one = 1)",
+        "round": "WHOLE",
+        "offered": "REAL",
+        "controller": "TEXT",
+        "switched_on": "BYTES",
+        "capacity": "REAL",
+        "mode": "TEXT",
+        "revision": "WHOLE",
+    },
+    "devices": {
+        "slot": "INTEGER PRIMARY KEY",
+        "token": "BYTES",
+        "weight": "WHOLE",
+        "joined": "WHOLE",
+        "left_in": "WHOLE NULL",
+        "revision": "WHOLE",
+    },
+    "codes": {
+        "code": "BYTES PRIMARY KEY",
+        "weight": "WHOLE",
+        "expires_at": "REAL NULL",
+        "nonce": "BYTES NULL",
+        "slot": "WHOLE NULL",
+    },
+    "books": {
+        "round": "INTEGER PRIMARY KEY",
+        "signal": "REAL",
+        "capacity": "REAL",
+        "slots": "WHOLE",
+        "codes": "BYTES",
+        "participants": "WHOLE",
+        "demand": "WHOLE",
+        "members": "WHOLE",
+        "heard": "WHOLE",
+        "frozen": "WHOLE",
+        "seconds": "REAL",
+        "closed_at": "REAL",
+    },
+    "log": {"line": "INTEGER PRIMARY KEY", "at": "REAL", "who": "TEXT", "what": "TEXT", "detail": "TEXT"},
+}
+"""Every table of version 1 with its columns; nothing is NULL unless it says so. A copy of a run is a copy of these."""
+
+ADDED_TO = ("books", "log")
+"""Tables that are only ever added to: the database itself refuses to change or delete their rows."""
+
+SQLITE_TYPES = {"WHOLE": "INTEGER", "BYTES": "BLOB", "REAL": "REAL"}
+POSTGRES_TYPES = {"WHOLE": "BIGINT", "BYTES": "BYTEA", "REAL": "DOUBLE PRECISION", "INTEGER": "BIGINT"}
+
+MIGRATIONS: dict[int, Sequence[str]] = {}
+"""Statements that bring version v to v + 1, by v; `WHOLE`, `BYTES` and `REAL` stand for the database's own types."""
+
+
+class Tables(Protocol):
+    """The tables within one transaction; `?` stands for a value in both databases."""
+
+    def all(self, sql: str, *values: object) -> list[Row]:
+        """Every row of a query."""
+        ...
+
+    def one(self, sql: str, *values: object) -> Row | None:
+        """The first row of a query."""
+        ...
+
+    def do(self, sql: str, *values: object) -> int:
+        """Carry out a statement; how many rows it changed."""
+        ...
+
+    def many(self, sql: str, rows: Iterable[Row]) -> None:
+        """Carry out a statement once for each row."""
+        ...
+
+    def stream(self, sql: str) -> Iterator[Row]:
+        """The rows of a query that may be larger than memory."""
+        ...
+
+
+def spelt(sql: str, types: Mapping[str, str]) -> str:
+    """A statement with the database's own names of the types.
+
+    Example:
+        >>> spelt("ALTER TABLE log ADD COLUMN host BYTES", SQLITE_TYPES)
+        'ALTER TABLE log ADD COLUMN host BLOB'
+    """
+    return re.sub(r"[A-Z]+", lambda word: types.get(word[0], word[0]), sql)
+
+
+def creation(types: Mapping[str, str]) -> list[str]:
+    """The statements that make the tables, all but the triggers, which each database has its own way of."""
+    statements = ["CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL)"]
+    for table, columns in COLUMNS.items():
+        parts = (
+            f"{name} {kind}" + ("" if "NULL" in kind or "KEY" in kind else " NOT NULL")
+            for name, kind in columns.items()
+        )
+        statements.append(spelt(f"CREATE TABLE {table} ({', '.join(parts)})", types))
+    return [*statements, "CREATE INDEX devices_by_revision ON devices (revision)"]
+
+
+def insertion(table: str, also: str = "") -> str:
+    """The statement that adds a row with all columns."""
+    columns = COLUMNS[table]
+    return f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({', '.join('?' * len(columns))}) {also}"
+
+
+def selection(table: str, rest: str = "") -> str:
+    """The query for all columns."""
+    return f"SELECT {', '.join(COLUMNS[table])} FROM {table} {rest}"
+
+
+def migrate(tables: Tables, found: int, wanted: int, types: Mapping[str, str], place: str) -> None:
+    """Bring the tables from the version found to the one wanted, within the transaction that found it.
+
+    Raises:
+        StoreProblem: they are of a newer version, or of one from which no way leads.
+    """
+    if found > wanted:
+        raise StoreProblem(
+            f"{place}: the store's version must be at most {wanted}, got {found}: it is newer than this turnout; update"
+        )
+    for version in range(found, wanted):
+        if version not in MIGRATIONS:
+            raise StoreProblem(f"{place}: nothing leads from version {version} to {wanted}: use the turnout it is of")
+        for statement in MIGRATIONS[version]:
+            tables.do(spelt(statement, types))
+    if found != wanted:
+        tables.do("UPDATE meta SET value = ? WHERE name = 'schema'", str(wanted))
+
+
+def run_row(run: Run) -> Row:
+    """For table `run`."""
+    return (1, run.name, json.dumps(dict(run.settings)), float(run.begun_at))
+
+
+def run_of(row: Row) -> Run:
+    """From table `run`."""
+    return Run(row[1], json.loads(row[2]), row[3])
+
+
+def position_values(position: Position) -> Row:
+    """The columns `round`, `offered`, `controller`, `switched_on`."""
+    controller = {name: float(value) for name, value in position.controller.items()}
+    return (int(position.round), float(position.offered), json.dumps(controller), bytes(position.on))
+
+
+def position_of(state: Row) -> Position:
+    """From table `state`."""
+    return Position(state[1], state[2], json.loads(state[3]), bytes(state[4]))
+
+
+def control_of(state: Row) -> Control:
+    """From table `state`."""
+    return Control(state[5], state[6], state[7])
+
+
+def device_of(row: Row) -> Device:
+    """From table `devices`."""
+    slot, token, weight, joined, left, revision = row
+    return Device(slot, bytes(token), weight, joined, left, revision)
+
+
+def device_row(device: Device) -> Row:
+    """For table `devices`."""
+    return (device.slot, device.token, device.weight, device.joined, device.left, device.revision)
+
+
+def closed_row(closed: ClosedRound) -> Row:
+    """For table `books`; four slots a byte."""
+    return (
+        int(closed.round),
+        float(closed.signal),
+        float(closed.capacity),
+        len(closed.codes),
+        pack_codes(closed.codes),
+        int(closed.participants),
+        int(closed.demand),
+        int(closed.members),
+        int(closed.heard),
+        int(closed.frozen),
+        float(closed.seconds),
+        float(closed.closed_at),
+    )
+
+
+def closed_of(row: Row) -> ClosedRound:
+    """From table `books`."""
+    round, signal, capacity, slots, packed, participants, demand, members, heard, frozen, seconds, closed_at = row
+    codes = unpack_codes(bytes(packed), slots)
+    counts = (participants, demand, members, heard)
+    return ClosedRound(round, signal, capacity, codes, *counts, bool(frozen), seconds, closed_at)
+
+
+def change_of(row: Row) -> Change:
+    """From table `log`."""
+    return Change(*row[1:])

@@ -1,0 +1,321 @@
+"""What a store does, in SQL that SQLite and PostgreSQL share; each of them adds how a transaction is made there."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TypeVar
+
+from turnout.errors import invalid
+from turnout.service.rounds import MISSING, YES, ClosedRound, Codes, Position
+from turnout.service.store import store
+from turnout.service.store.schema import (
+    COLUMNS,
+    Row,
+    Tables,
+    change_of,
+    closed_of,
+    closed_row,
+    control_of,
+    device_of,
+    device_row,
+    insertion,
+    position_of,
+    position_values,
+    run_of,
+    run_row,
+    selection,
+)
+from turnout.service.store.store import (
+    DRAINING,
+    MODES,
+    PAUSED,
+    RUNNING,
+    STOPPED,
+    Change,
+    Control,
+    Device,
+    Enrolment,
+    Run,
+    StaleRound,
+    StoreProblem,
+)
+
+HEAVIEST = 2**40
+"""The most that one device may count for: sums of a million of them are still exact."""
+
+_PAGE = 256  # rounds of the books that are read at a time
+_FIRST = 16  # rounds of the books in which a device is looked for
+
+T = TypeVar("T")
+
+
+class SqlStore:
+    """The methods of `turnout.service.store.store.Store` that need no more than a transaction.
+
+    Attributes:
+        place: where it is, for messages; without a password.
+    """
+
+    shared = False
+    place: str
+
+    def _write(self, work: Callable[[Tables], T], *, again: bool = False) -> T:
+        """Carry out work as one transaction, alone among all writers; `again`: twice does no more than once."""
+        raise NotImplementedError
+
+    def _read(self, work: Callable[[Tables], T]) -> T:
+        """Carry out work that sees one moment of the store."""
+        raise NotImplementedError
+
+    def _check_version(self, tables: Tables, lock: str = "") -> None:
+        """A newer turnout may have changed the tables while this one runs; `lock` keeps other writers out."""
+        found = tables.one(f"SELECT value FROM meta WHERE name = 'schema' {lock}")
+        if found != (str(store.SCHEMA),):
+            raise StoreProblem(f"{self.place}: another turnout has changed the tables: start again with that version")
+
+    def _codes(self, tables: Tables, codes: Sequence[bytes]) -> dict[bytes, Row]:
+        """The rows of `codes` that there are, without the code."""
+        sql = "SELECT weight, expires_at, nonce, slot FROM codes WHERE code = ?"
+        return {code: row for code in codes if (row := tables.one(sql, code)) is not None}
+
+    def begin(self, run: Run, position: Position, capacity: float) -> None:
+        """Start the run, in mode RUNNING; refused if the store has one."""
+        _check_capacity(capacity)
+
+        def work(tables: Tables) -> None:
+            if tables.one("SELECT name FROM run"):
+                raise StoreProblem(f"{self.place}: a run is kept here already: continue it, or give another place")
+            tables.do(insertion("run"), *run_row(run))
+            tables.do(insertion("state"), 1, *position_values(position), float(capacity), RUNNING, 0)
+
+        self._write(work)
+
+    def run(self) -> Run | None:
+        """The run; None before `begin`."""
+        row = self._read(lambda tables: tables.one(selection("run")))
+        return None if row is None else run_of(row)
+
+    def position(self) -> Position:
+        """Where the run stands."""
+        return position_of(self._read(self._state))
+
+    def control(self) -> Control:
+        """What the operator has set."""
+        return control_of(self._read(self._state))
+
+    def change(self, who: str, *, capacity: float | None = None, mode: str | None = None) -> Control:
+        """Set one of them or both; the log has the old and new values, or nothing if they are the same."""
+        if capacity is not None:
+            _check_capacity(capacity)
+        if mode is not None and mode not in MODES:
+            raise invalid("mode", f"one of {', '.join(MODES)}", repr(mode), "'paused' closes no round until 'running'")
+
+        def work(tables: Tables) -> Control:
+            old = control_of(self._state(tables))
+            new = replace(
+                old,
+                capacity=old.capacity if capacity is None else float(capacity),
+                mode=mode or old.mode,
+            )
+            return self._set_control(tables, old, new, who)
+
+        return self._write(work, again=True)
+
+    def add_codes(self, codes: Sequence[bytes], weight: int, expires_at: float | None, who: str) -> None:
+        """Make one-time codes valid (by their hashes); the log has how many, of what weight."""
+        if not isinstance(weight, int) or not 1 <= weight <= HEAVIEST:
+            raise invalid("weight", "a whole number from 1 to 2^40", weight, "1, or what the device draws in watts")
+
+        def work(tables: Tables) -> None:
+            self._state(tables)
+            if self._codes(tables, codes) or len(set(codes)) < len(codes):
+                raise StoreProblem(f"{self.place}: a code is there already: draw new ones, none of these was added")
+            tables.many(insertion("codes"), [(code, weight, expires_at, None, None) for code in codes])
+            _note(tables, who, "codes", f"{len(codes)} of weight {weight}")
+
+        self._write(work)
+
+    def enrol(self, wishes: Sequence[Enrolment], now: float) -> list[Device | None]:
+        """Enrol many at once; None for a code that is unknown, expired, used with another nonce, or of who left."""
+
+        def work(tables: Tables) -> list[Device | None]:
+            state = self._state(tables)
+            known = self._codes(tables, [wish.code for wish in wishes])
+            count = tables.one("SELECT count(*) FROM devices") or (0,)
+            slots, revision = count[0], control_of(state).revision
+            changed: dict[int, Device] = {}
+            enrolled: list[Device | None] = []
+            for wish in wishes:
+                weight, expires_at, nonce, slot = known.get(wish.code, (0, -math.inf, None, None))
+                device = None
+                if slot is None and (expires_at is None or now < expires_at):
+                    device = Device(slots, wish.token, weight, position_of(state).round, None, revision + 1)
+                    known[wish.code] = (weight, expires_at, wish.nonce, slots)
+                    slots += 1
+                elif slot is not None and bytes(nonce) == wish.nonce:
+                    device = changed.get(slot) or self._device(tables, slot)
+                    joined = position_of(state).round  # it never had its token: its history starts now
+                    if device.token == wish.token and self._was_heard(tables, device):
+                        joined = device.joined  # it had: the wish is an old one that was delivered again
+                    anew = replace(device, token=wish.token, joined=joined, revision=revision + 1)
+                    device = anew if device.left is None else None
+                if device:
+                    changed[device.slot] = device
+                    revision += 1
+                enrolled.append(device)
+            renew = (
+                "ON CONFLICT (slot) DO UPDATE SET token = excluded.token, joined = excluded.joined, "
+                "revision = excluded.revision"
+            )
+            tables.many(insertion("devices", renew), map(device_row, changed.values()))
+            used = ((row[2], row[3], code) for code, row in known.items() if row[3] in changed)
+            tables.many("UPDATE codes SET nonce = ?, slot = ? WHERE code = ?", used)
+            tables.do("UPDATE state SET revision = ?", revision)
+            return enrolled
+
+        return self._write(work, again=True)
+
+    def devices(self, after: int = -1) -> list[Device]:
+        """Those whose revision is above `after`, by slot."""
+        sql = selection("devices", "WHERE revision > ? ORDER BY slot")
+        return [device_of(row) for row in self._read(lambda tables: tables.all(sql, after))]
+
+    def withdraw(self, slot: int, who: str, what: str) -> Device:
+        """The device is no member from the open round on (`what`: "left", "revoked"); again, it changes nothing.
+
+        Raises:
+            ValueError: there is no such device.
+        """
+
+        def work(tables: Tables) -> Device:
+            state, device = self._state(tables), self._device(tables, slot)
+            if device.left is not None:
+                return device
+            left = replace(device, left=position_of(state).round, revision=control_of(state).revision + 1)
+            sql = "UPDATE devices SET left_in = ?, revision = ? WHERE slot = ?"
+            tables.do(sql, left.left, left.revision, slot)
+            tables.do("UPDATE state SET revision = ?", left.revision)
+            _note(tables, who, what, f"device {slot}")
+            return left
+
+        return self._write(work, again=True)
+
+    def merge(self, round: int, codes: Codes) -> Codes:
+        """What it was given: only one coordinator uses such a store."""
+        return codes
+
+    def close_round(self, closed: ClosedRound, position: Position) -> None:
+        """The round goes down in the books and the next opens, at once. In mode DRAINING or STOPPED it becomes PAUSED.
+
+        But if the order to stop came while the round was being closed with someone acknowledged, the mode stays
+        STOPPED: the order is for the next round then, and must not get lost.
+
+        Raises:
+            StaleRound: the round is not the open one.
+        """
+        self._write(lambda tables: self._close_round(tables, closed, position))
+
+    def _close_round(self, tables: Tables, closed: ClosedRound, position: Position) -> None:
+        if position.round != closed.round + 1:
+            raise invalid("position", f"at round {closed.round + 1}", position.round, "give the one that `close` made")
+        sql = "UPDATE state SET round = ?, offered = ?, controller = ?, switched_on = ? WHERE round = ?"
+        if not tables.do(sql, *position_values(position), int(closed.round)):
+            raise StaleRound(
+                f"{self.place}: the open round must be {closed.round}, got {position_of(self._state(tables)).round}: "
+                "another coordinator has closed it; read the position anew"
+            )
+        tables.do(insertion("books"), *closed_row(closed))
+        control, acknowledged = control_of(self._state(tables)), bool((closed.codes == YES).any())
+        if control.mode == DRAINING or (control.mode == STOPPED and not acknowledged):
+            self._set_control(tables, control, replace(control, mode=PAUSED), "coordinator")
+
+    def closed(self, round: int) -> ClosedRound | None:
+        """A round of the books."""
+        row = self._read(lambda tables: tables.one(selection("books", "WHERE round = ?"), int(round)))
+        return None if row is None else closed_of(row)
+
+    def history(self, first: int = 0) -> Iterator[ClosedRound]:
+        """The books from a round on, in order, a page at a time."""
+        sql = selection("books", f"WHERE round >= ? ORDER BY round LIMIT {_PAGE}")
+        while page := self._read(partial(_page, sql=sql, first=first)):
+            yield from map(closed_of, page)
+            first = page[-1][0] + 1
+
+    def changes(self, first: int = 0) -> list[Change]:
+        """The audit log from a line on; the first has number 0."""
+        sql = selection("log", "WHERE line >= ? ORDER BY line")
+        return [change_of(row) for row in self._read(lambda tables: tables.all(sql, first))]
+
+    def pour(self, target: SqlStore, restored_by: str | None = None) -> None:
+        """Copy everything, as of one moment, into a store without a run; all of it or nothing.
+
+        Args:
+            target: where.
+            restored_by: who makes a copy the run itself again: it is paused then, and both are in the target's log.
+        """
+
+        def put(tables: Tables, copy: Tables) -> None:
+            if copy.one("SELECT name FROM run"):
+                raise StoreProblem(f"{target.place}: a run is kept here already: give a new place")
+            for table in COLUMNS:
+                copy.many(insertion(table), tables.stream(selection(table, "ORDER BY 1")))
+            if restored_by:
+                state = target._state(copy)
+                _note(copy, restored_by, "restored", f"as of round {position_of(state).round}")
+                control = control_of(state)
+                target._set_control(copy, control, replace(control, mode=PAUSED), restored_by)
+
+        def take(tables: Tables) -> None:
+            self._state(tables)
+            target._write(lambda copy: put(tables, copy))
+
+        self._read(take)
+
+    def _state(self, tables: Tables) -> Row:
+        row = tables.one(selection("state"))
+        if row is None:
+            raise StoreProblem(f"{self.place}: the store must hold a run, got an empty one: `turnout serve` begins one")
+        return row
+
+    def _device(self, tables: Tables, slot: int) -> Device:
+        row = tables.one(selection("devices", "WHERE slot = ?"), slot)
+        if row is None:
+            raise invalid("slot", "a device's number", slot, "`turnout operate devices` lists them")
+        return device_of(row)
+
+    def _was_heard(self, tables: Tables, device: Device) -> bool:
+        """Whether it has reported since it joined; who has its token does so in one of the first rounds."""
+        rows = tables.all(selection("books", f"WHERE round >= ? ORDER BY round LIMIT {_FIRST}"), device.joined)
+        return any(closed_of(row).code(device.slot) != MISSING for row in rows)
+
+    def _set_control(self, tables: Tables, old: Control, new: Control, who: str) -> Control:
+        if new == old:
+            return old
+        new = replace(new, revision=old.revision + 1)
+        sql = "UPDATE state SET capacity = ?, mode = ?, revision = ?"
+        tables.do(sql, new.capacity, new.mode, new.revision)
+        if new.capacity != old.capacity:
+            _note(tables, who, "capacity", f"{old.capacity:.15g} -> {new.capacity:.15g}")
+        if new.mode != old.mode:
+            _note(tables, who, "mode", f"{old.mode} -> {new.mode}")
+        return new
+
+
+def _page(tables: Tables, sql: str, first: int) -> list[Row]:
+    return tables.all(sql, first)
+
+
+def _note(tables: Tables, who: str, what: str, detail: str) -> None:
+    """Add a line to the audit log."""
+    last = tables.one("SELECT max(line) FROM log")
+    line = 0 if last is None or last[0] is None else last[0] + 1
+    tables.do(insertion("log"), line, time.time(), who, what, detail)
+
+
+def _check_capacity(capacity: float) -> None:
+    if not 0.0 < capacity < math.inf:
+        raise invalid("capacity", "above 0 and finite", capacity, "give what is needed in each round")

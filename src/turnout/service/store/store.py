@@ -1,0 +1,220 @@
+"""What the coordinator keeps, and the one interface to wherever it keeps it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from turnout.errors import TurnoutError
+from turnout.service.rounds import ClosedRound, Codes, Position
+
+SCHEMA = 1
+"""The version of the tables; an older store is brought up to it on opening, a newer one is refused."""
+
+RUNNING, DRAINING, PAUSED, STOPPED = "running", "draining", "paused", "stopped"
+MODES = (RUNNING, DRAINING, PAUSED, STOPPED)
+"""Rounds close; the open one closes, then paused; none closes; the open one is closed at once with nobody
+acknowledged, then none closes."""
+
+TAKEN = "another coordinator has this store: stop it first, or use PostgreSQL for several"
+
+USUAL_HOURS = 24.0
+"""How long new one-time codes are good, unless the operator says otherwise."""
+
+
+class StoreProblem(TurnoutError):
+    """The store cannot be read or written, is another's, or of a newer version.
+
+    Example:
+        >>> issubclass(StoreProblem, TurnoutError)
+        True
+    """
+
+
+class StaleRound(StoreProblem):
+    """The round is not the open one any more: another process has closed it. Nothing was written.
+
+    Example:
+        >>> issubclass(StaleRound, StoreProblem)
+        True
+    """
+
+
+@dataclass(frozen=True)
+class Run:
+    """What a store is about; it never changes.
+
+    Attributes:
+        name: of the run.
+        settings: its rules, as `Rules.settings` gives them.
+        begun_at: the wall clock, seconds since 1970.
+    """
+
+    name: str
+    settings: Mapping[str, Any]
+    begun_at: float
+
+
+@dataclass(frozen=True)
+class Control:
+    """What the operator may change while it runs.
+
+    Attributes:
+        capacity: what is needed in each round.
+        mode: one of `MODES`.
+        revision: one more with every change of these or of a device; what has a higher one is news.
+    """
+
+    capacity: float
+    mode: str
+    revision: int
+
+
+@dataclass(frozen=True)
+class Device:
+    """One that enrolled.
+
+    Attributes:
+        slot: its number in the books, from 0; given once.
+        token: the SHA-256 of its token.
+        weight: what it counts for.
+        joined: the round that was open when it enrolled: its first.
+        left: the round that was open when it left or was revoked: the first without it; None: a member.
+        revision: of its last change.
+    """
+
+    slot: int
+    token: bytes
+    weight: int
+    joined: int
+    left: int | None
+    revision: int
+
+
+@dataclass(frozen=True)
+class Enrolment:
+    """A device's wish to join; all hashed, SHA-256.
+
+    Attributes:
+        code: the one-time code.
+        nonce: the device's own secret: who comes again with code and nonce gets the token given now in place of
+            the old and joins anew, since the first answer may have been lost; unless the token is the same and has
+            been used: then it is an old wish, delivered again. Who comes with the code alone gets nothing.
+        token: the token that it will have.
+    """
+
+    code: bytes
+    nonce: bytes
+    token: bytes
+
+
+@dataclass(frozen=True)
+class Change:
+    """A line of the audit log, which is only ever added to.
+
+    Attributes:
+        at: the wall clock, seconds since 1970.
+        who: such as "operator page" or "command line".
+        what: such as "capacity" or "revoked".
+        detail: such as "600 -> 400" or "device 17".
+    """
+
+    at: float
+    who: str
+    what: str
+    detail: str
+
+
+class Store(Protocol):
+    """Where a run is kept. Every method is one transaction: on return it is durable, on an error nothing has changed.
+
+    Calls come from one thread at a time. `shared` stores serve several coordinators at once; there, reports
+    are put together by `merge`, and only the one that leads closes rounds.
+
+    Raises:
+        StoreProblem: from every method, if the store fails; the message says why and what to do.
+
+    Example:
+        >>> from turnout.service.store.sqlite import SqliteStore
+        >>> SqliteStore.shared
+        False
+    """
+
+    shared: bool
+
+    def begin(self, run: Run, position: Position, capacity: float) -> None:
+        """Start the run, in mode RUNNING; refused if the store has one."""
+        ...
+
+    def run(self) -> Run | None:
+        """The run; None before `begin`."""
+        ...
+
+    def position(self) -> Position:
+        """Where the run stands."""
+        ...
+
+    def control(self) -> Control:
+        """What the operator has set."""
+        ...
+
+    def change(self, who: str, *, capacity: float | None = None, mode: str | None = None) -> Control:
+        """Set one of them or both; goes down in the audit log with the old and new values."""
+        ...
+
+    def add_codes(self, codes: Sequence[bytes], weight: int, expires_at: float | None, who: str) -> None:
+        """Make one-time codes valid (by their hashes); the log has how many, of what weight."""
+        ...
+
+    def enrol(self, wishes: Sequence[Enrolment], now: float) -> list[Device | None]:
+        """Enrol many at once; None for a code that is unknown, expired, or used with another nonce."""
+        ...
+
+    def devices(self, after: int = -1) -> list[Device]:
+        """Those whose revision is above `after`, by slot."""
+        ...
+
+    def withdraw(self, slot: int, who: str, what: str) -> Device:
+        """The device is no member from the open round on (`what`: "left", "revoked"); again, it changes nothing."""
+        ...
+
+    def merge(self, round: int, codes: Codes) -> Codes:
+        """Put these reports (MISSING, NO or YES by slot) on the table and take all that lie there; the first
+        report of a device stands. A store that is not shared gives back what it was given.
+        """
+        ...
+
+    def close_round(self, closed: ClosedRound, position: Position) -> None:
+        """The round goes down in the books and the next opens, at once. In mode DRAINING or STOPPED it becomes PAUSED;
+        STOPPED stays if the round acknowledged anyone: the order came too late for it.
+
+        Raises:
+            StaleRound: the round is not the open one.
+        """
+        ...
+
+    def closed(self, round: int) -> ClosedRound | None:
+        """A round of the books."""
+        ...
+
+    def history(self, first: int = 0) -> Iterator[ClosedRound]:
+        """The books from a round on, in order."""
+        ...
+
+    def changes(self, first: int = 0) -> list[Change]:
+        """The audit log from a line on; lines are numbered from 0, without gaps."""
+        ...
+
+    def lead(self) -> bool:
+        """Whether this process is the one that closes rounds; it tries to become so where nobody is."""
+        ...
+
+    def backup(self, path: Path) -> None:
+        """A complete copy in one new file, while it runs."""
+        ...
+
+    def close(self) -> None:
+        """Let go of it."""
+        ...

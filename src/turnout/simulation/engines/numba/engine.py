@@ -1,0 +1,120 @@
+"""The fast engine: compiled loops over the same decision, two rounds a pass, several threads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numba
+import numpy as np
+
+from turnout.algorithm.client import ClientState, next_rounds
+from turnout.algorithm.controllers import IntegralController, IntegralState
+from turnout.problem.costs import PolynomialCosts
+from turnout.simulation.clients import Crowd
+from turnout.simulation.engines.engine import AtHome, advance_by_passes
+from turnout.simulation.engines.numba.kernel import TILE, build, by_bit, by_probability
+from turnout.simulation.schedule import Status
+from turnout.simulation.server_log import Book
+from turnout.simulation.workers import available_cores
+
+WORTH_A_THREAD = 8 * TILE
+"""Clients a thread must have before the meeting of threads is worth its while."""
+
+
+class NumbaEngine(AtHome):
+    """Polynomial costs and any mechanism, bit for bit as `NumpyEngine`.
+
+    The whole loop over rounds, server included, is one compiled call. Many clients are cut into
+    shares, one a thread. Totals are integers, so that the number of threads changes nothing.
+    """
+
+    name = "numba"
+
+    def __init__(self, crowd: Crowd, threads: int | None = None) -> None:
+        self.crowd = crowd
+        acting = crowd.acting
+        assert isinstance(acting, PolynomialCosts)  # `choose_engine` has seen to it
+        mechanism = crowd.mechanism
+        moved_by = by_bit if crowd.averaging.by == "bit" else by_probability
+        self._rules = (acting.powers, type(mechanism).response, type(mechanism).limits, moved_by)
+        self._terms = np.ascontiguousarray(acting.terms)
+        self._weights = 1 if crowd.weights is None else crowd.weights
+        self._parameters = tuple(_plain(value) for value in mechanism.parameters())
+        low, high = crowd.coins.key
+        self._key = (np.uint32(low), np.uint32(high), crowd.coins.first // 4)
+        self.enter(None)
+        available = available_cores()
+        wanted = max(1, min(threads or available, available, len(crowd) // WORTH_A_THREAD))
+        share = -(-len(crowd) // (wanted * TILE)) * TILE
+        self._shares = [(first, min(first + share, len(crowd))) for first in range(0, len(crowd), share)]
+        self._pool = ThreadPoolExecutor(len(self._shares) - 1) if len(self._shares) > 1 else None
+
+    def enter(self, status: Status | None) -> None:
+        """Take the kernels for clients with or without a status."""
+        self._status = status
+        self._draw, self._run = build(*self._rules, str(numba.typeof(self._arguments())))
+
+    def draw(self, round: int, signals: list[float]) -> list[int]:
+        """Decide one or two consecutive rounds; returns what came in each."""
+        crowd, key, two = self._arguments(), self._key, len(signals) == 2
+        signal, second = float(signals[0]), float(signals[-1])
+        parts = self._on_all_threads(
+            lambda thread, first, stop: self._draw(crowd, first, stop, round, key, signal, second, two)
+        )
+        for _ in signals:
+            self._set_rounds(next_rounds(self.crowd.state.rounds, self.crowd.averaging.cap))
+        return [sum(int(part[number]) for part in parts) for number in range(len(signals))]
+
+    def advance(self, book: Book, stop: int) -> None:
+        """Run all rounds up to `stop`: with the paper's server, in one compiled call a thread."""
+        controller = book.controller
+        if type(controller) is not IntegralController:
+            advance_by_passes(self, book, stop, most=2)
+            return
+        crowd, key, span = self._arguments(), self._key, (book.round, stop)
+        arrivals = np.zeros(8 * len(self._shares), np.int64)
+        parts = np.zeros((len(self._shares), 2, 2), np.int64)
+        server = (controller.lag, float(controller.gain), float(book.capacity))
+        rounds = self._on_all_threads(
+            lambda thread, first, stop: self._run(
+                crowd, (first, stop), thread, arrivals, parts, span, key, book.signal, book.participants, *server
+            )
+        )
+        self._set_rounds(rounds[0])
+        book.capacities[book.round : stop] = book.capacity
+        book.round, book.state = stop, IntegralState(float(book.signal[stop]))
+
+    def _on_all_threads(self, work: Callable[[int, int, int], Any]) -> list[Any]:
+        """Call work(thread, first client, stop) for each thread's clients; the first on this thread."""
+        waiting = (
+            [self._pool.submit(work, thread + 1, *share) for thread, share in enumerate(self._shares[1:])]
+            if self._pool
+            else []
+        )
+        return [work(0, *self._shares[0]), *(part.result() for part in waiting)]
+
+    def _arguments(self) -> tuple[object, ...]:
+        state = self.crowd.state
+        rounds = state.rounds if isinstance(state.rounds, np.ndarray) else float(state.rounds)
+        return (
+            state.participations,
+            rounds,
+            self.crowd.averaging.cap,
+            self._terms,
+            self._weights,
+            self._parameters,
+            self._status,
+        )
+
+    def _set_rounds(self, rounds: Any) -> None:
+        """Move the shared number of rounds; a client's own number moves in the kernel."""
+        state = self.crowd.state
+        if not isinstance(state.rounds, np.ndarray):
+            self.crowd.state = ClientState(state.participations, float(rounds), state.memory)
+
+
+def _plain(value: object) -> object:
+    """A parameter as the kernels take it: a float, or a contiguous array."""
+    return float(value) if np.ndim(value) == 0 else np.ascontiguousarray(value, dtype=np.float64)  # type: ignore[arg-type]

@@ -1,0 +1,95 @@
+"""Some of the clients of a run, on one machine of a cluster: what an actor is made of. Needs no Ray itself."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from turnout.algorithm.client import ClientState
+from turnout.problem.costs import Array, PolynomialCosts
+from turnout.problem.drawn import DrawnCosts
+from turnout.simulation.clients import Crowd
+from turnout.simulation.engines.engine import Engine
+from turnout.simulation.engines.numpy import NumpyEngine
+from turnout.simulation.recording import Keep, Measures
+from turnout.simulation.schedule import Status
+
+Command = tuple[str, tuple[Any, ...]]
+"""A method of `Shard` and its arguments."""
+
+Someone = npt.NDArray[np.int64] | None
+"""Clients by number; None: all of the shard."""
+
+
+class Shard:
+    """Some of the clients, counted from 0, moved by the fastest engine installed, on one thread.
+
+    Args:
+        crowd: the clients, without histories; costs that are drawn are those of all clients, and made here.
+        participations, rounds: their histories, as in `ClientState`; copied, because what comes from
+            another process may not be written to.
+    """
+
+    def __init__(self, crowd: Crowd, participations: Array, rounds: Array | float) -> None:
+        if isinstance(crowd.costs, DrawnCosts):
+            first = crowd.coins.first
+            crowd.costs = crowd.costs[first : first + len(participations)]
+        lasted = np.array(rounds) if isinstance(rounds, np.ndarray) else rounds
+        crowd.state = ClientState(np.array(participations), lasted, crowd.state.memory)
+        self._crowd = crowd
+        self._engine = _fastest(crowd)
+        self._status: Status | None = None
+        self._keep = Keep()
+
+    def engine(self) -> str:
+        """The name of the engine that moves these clients."""
+        return self._engine.name
+
+    def enter(self, status: Status | None) -> None:
+        """Prepare for rounds in which each client has this status."""
+        self._status = None if status is None else np.array(status)
+        self._engine.enter(self._status)
+
+    def watch(self, keep: Keep) -> None:
+        """Measure this from now on; reference and chosen clients are the shard's."""
+        self._keep = keep
+
+    def welcome(self, newcomers: Someone, here: Someone) -> int:
+        """Start the history of newcomers; returns what those bring who take part at once."""
+        everyone = range(len(self._crowd))
+        return self._crowd.welcome(
+            everyone if newcomers is None else newcomers,
+            everyone if here is None else here,
+        )
+
+    def draw(self, round: int, signals: list[float]) -> list[int]:
+        """Decide one or two consecutive rounds; returns what came in each."""
+        return self._engine.draw(round, signals)
+
+    def measure(self) -> Measures:
+        """Measure the clients for a checkpoint."""
+        return self._engine.measure(self._keep, self._status)
+
+    def histories(self) -> tuple[Array, Array | float]:
+        """Participations and rounds, for a snapshot."""
+        return self._crowd.state.participations, self._crowd.state.rounds
+
+    def replay(self, commands: Iterable[Command]) -> Any:
+        """Do all this, one after the other; returns what the last gave."""
+        result = None
+        for method, arguments in commands:
+            result = getattr(self, method)(*arguments)
+        return result
+
+
+def _fastest(crowd: Crowd) -> Engine:
+    acting = crowd.acting
+    if isinstance(acting, PolynomialCosts) and importlib.util.find_spec("numba") is not None:
+        from turnout.simulation.engines.numba.engine import NumbaEngine
+
+        return NumbaEngine(crowd, threads=1)
+    return NumpyEngine(crowd)

@@ -1,0 +1,248 @@
+"""Everything in its place before a run, new or continued, and put together after it."""
+
+from __future__ import annotations
+
+import platform
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from turnout.algorithm.client import Averaging, ClientState, Prior, released
+from turnout.algorithm.coins import SeededCoins
+from turnout.algorithm.controllers import Controller, check_controller
+from turnout.algorithm.mechanism import Mechanism, check_mechanism
+from turnout.errors import check_kind, invalid
+from turnout.privacy.observer import EVERY_REPORT, Observer
+from turnout.problem.costs import PolynomialCosts
+from turnout.problem.problem import Problem, check_capacity, check_problem
+from turnout.settings import Table
+from turnout.simulation.clients import Crowd
+from turnout.simulation.recording import Keep, Recorder
+from turnout.simulation.schedule import ABSENT, Schedule, schedule_from_settings
+from turnout.simulation.server_log import Book
+from turnout.simulation.trajectory import Trajectory, check_parts, observer_of
+from turnout.theory.feasibility import check_feasible
+from turnout.version import __version__
+
+
+@dataclass
+class Stage:
+    """The clients, the server's book and the recorder of one run."""
+
+    problem: Problem
+    schedule: Schedule
+    crowd: Crowd
+    book: Book
+    recorder: Recorder
+    observer: Observer
+    earlier: list[dict[str, Any]] = field(default_factory=list)  # the parts of a run continued with another mechanism
+
+    def trajectory(self, engine: str, why: str) -> Trajectory:
+        """What the run gave, so far."""
+        book, keep, crowd = self.book, self.recorder.keep, self.crowd
+        done = book.round
+        return Trajectory(
+            signal=book.signal[:done],
+            participants=book.participants[:done],
+            capacity=book.capacities[:done],
+            checkpoints=np.array(self.recorder.rounds, dtype=np.int64),
+            **self.recorder.columns(),
+            state=crowd.state if keep.state else None,
+            controller_state=book.state,
+            problem=self.problem if keep.state and isinstance(self.problem.costs, PolynomialCosts) else None,
+            keep=keep,
+            provenance=self._provenance() | {"engine": engine, "engine_reason": why},
+        )
+
+    def _provenance(self) -> dict[str, Any]:
+        crowd, clients = self.crowd, len(self.problem)
+        found: dict[str, Any] = {
+            "turnout": __version__,
+            "python": platform.python_version(),
+            "numpy": np.__version__,
+            "seed": int(crowd.coins.seed),
+            "rounds": self.book.round,
+            "rounds_asked": len(self.book.participants),
+            "clients": clients,
+            "capacity": float(self.problem.capacity),
+            "mechanism": crowd.mechanism.settings(),
+            "controller": self.book.controller.settings(),
+            "start": None if crowd.start is None else {"average": crowd.start.average, "rounds": crowd.start.rounds},
+            "averaging": {"remember": crowd.averaging.remember, "by": crowd.averaging.by},
+            "schedule": self.schedule.settings(clients),
+        }
+        if self.observer.sees != EVERY_REPORT:
+            found["observer"] = {"sees": self.observer.sees, "honest": self.observer.honest}
+        if self.observer.assuming:
+            found["observer"] = found.get("observer", {}) | {"assuming": list(self.observer.assuming)}
+        return found | ({"earlier": self.earlier} if self.earlier else {})
+
+
+def set_stage(
+    problem: Problem,
+    mechanism: Mechanism,
+    controller: Controller,
+    rounds: int,
+    seed: int | None,
+    start: Prior | Trajectory | None,
+    schedule: Schedule | None,
+    averaging: Averaging | None,
+    keep: Keep | None,
+    observer: Observer | None = None,
+) -> Stage:
+    """Check the arguments of `simulate`, and make ready a new run or a continued one."""
+    _check_kinds(problem, mechanism, controller, schedule, averaging, keep)
+    before = start if isinstance(start, Trajectory) else None
+    if before is not None:  # whatever is not said is as it was
+        schedule = schedule or schedule_from_settings(Table(before.provenance["schedule"], "schedule"))
+        averaging = averaging or Averaging(**before.provenance["averaging"])
+        observer = observer or observer_of(before.provenance)
+    schedule, averaging = schedule or Schedule(), averaging or Averaging()
+    keep = keep or (before.keep if before else Keep())
+    if seed is None:
+        seed = before.provenance["seed"] if before else 0
+    _check(problem, mechanism, rounds, schedule, keep, 0 if before is None else before.rounds)
+    observer = seen_by(observer or Observer(), problem, averaging, schedule, rounds)
+    observer.check(mechanism)
+    recorder = Recorder(keep)
+    coins = SeededCoins(seed)
+    if before is None:
+        crowd = Crowd.gather(problem, mechanism, averaging, coins, _prior(start), schedule)
+        return Stage(problem, schedule, crowd, Book.open(controller, problem.capacity, rounds), recorder, observer)
+    _check_continues(before, problem, keep)
+    recorder.resume(before.checkpoints, before.columns())
+    crowd = _take_up_crowd(before, problem, mechanism, averaging, coins, schedule)
+    book = _take_up_book(before, problem, controller, rounds)
+    earlier = _earlier(before, problem, mechanism, averaging, seed)
+    check_parts(earlier, observer)
+    return Stage(problem, schedule, crowd, book, recorder, observer, earlier)
+
+
+def seen_by(observer: Observer, problem: Problem, averaging: Averaging, schedule: Schedule, rounds: int) -> Observer:
+    """The observer in the circumstances of a run.
+
+    Raises:
+        ValueError: more honest others than are there in every round.
+    """
+    if observer.sees == EVERY_REPORT:
+        return replace(observer, averaging=averaging)
+    others = max(0, schedule.fewest(rounds, len(problem)) - 2)  # beside the client, and one who may look on
+    if observer.honest is not None and observer.honest > others:
+        remedy = "give how many certainly report in every round; who leaves or is away hides nobody"
+        raise invalid("honest", f"at most {others:,}, as many as are always there", observer.honest, remedy)
+    if problem.weights is not None and others < len(problem) - 2:
+        remedy = "leave the schedule out, or account for every report"
+        raise invalid("schedule with weights and an observer of the sum", "without leaving", "both", remedy)
+    return replace(observer, averaging=averaging, weights=problem.weights)
+
+
+def _check_kinds(problem: Any, mechanism: Any, controller: Any, schedule: Any, averaging: Any, keep: Any) -> None:
+    """Refuse arguments in another order, and those that are only described: at the entrance, with the remedy."""
+    check_problem(problem)
+    check_mechanism(mechanism)
+    check_controller(controller)
+    for name, given, kind, such in (
+        ("schedule", schedule, Schedule, "Schedule(capacity={500: 300})"),
+        ("averaging", averaging, Averaging, "Averaging(remember=200)"),
+        ("keep", keep, Keep, "Keep(every=10)"),
+    ):
+        if given is not None:
+            check_kind(name, given, kind, f"a turnout.{kind.__name__}", f"write {name}={such}")
+
+
+def _check(problem: Problem, mechanism: Mechanism, rounds: int, schedule: Schedule, keep: Keep, past: int) -> None:
+    if not isinstance(rounds, (int, np.integer)) or rounds < 1:
+        raise invalid("rounds", "a whole number from 1 up", rounds, "the paper's runs take thousands")
+    schedule.check(len(problem))
+    for capacity in schedule.capacity.values():
+        check_capacity(capacity, problem.most)
+    keep.check(past + rounds, len(problem))
+    for span in schedule.spans(past, past + rounds, len(problem), problem.capacity):
+        members = None if span.status is None else span.status != ABSENT
+        check_feasible(problem, mechanism, span.capacity, members)
+
+
+def _prior(start: Any) -> Prior | None:
+    if start is None or isinstance(start, Prior):
+        return start
+    raise invalid("start", "None (the paper's), a Prior, or a Trajectory to continue", repr(start), "use one of these")
+
+
+def _check_continues(before: Trajectory, problem: Problem, keep: Keep) -> None:
+    state = before.state
+    if state is None or before.controller_state is None:
+        raise invalid("start", "a run that kept its state", "keep.state=False", "run it again with keep.state=True")
+    if len(state.participations) != len(problem):
+        got = f"{len(problem)} clients"
+        raise invalid("problem", f"of {len(state.participations)} clients, as in the run to continue", got, "keep them")
+    if _layout(keep) != _layout(before.keep):
+        raise invalid("keep", f"as in the run to continue, {before.keep}", keep, "leave keep out when continuing")
+
+
+def _layout(keep: Keep) -> tuple[Any, ...]:
+    """What must agree for two records to be one."""
+    return (keep.every, keep.cost, keep.distance_to is not None, keep.histogram, str(keep.settings().get("averages")))
+
+
+def _take_up_crowd(
+    before: Trajectory,
+    problem: Problem,
+    mechanism: Mechanism,
+    averaging: Averaging,
+    coins: SeededCoins,
+    schedule: Schedule,
+) -> Crowd:
+    """The clients as they were when a run stopped."""
+    assert before.state is not None  # checked
+    lasted: Any = before.state.rounds
+    if schedule.has_movement or isinstance(lasted, np.ndarray):
+        lasted = np.broadcast_to(np.asarray(lasted, dtype=np.float64), (len(problem),)).copy()
+    state = ClientState(before.state.participations.copy(), lasted, released(problem, mechanism, coins))
+    start = before.provenance["start"]
+    prior = None if start is None else Prior(**start)
+    return Crowd(problem.costs, problem.weights, mechanism, averaging, coins, state, prior)
+
+
+def _earlier(
+    before: Trajectory, problem: Problem, mechanism: Mechanism, averaging: Averaging, seed: int
+) -> list[dict[str, Any]]:
+    """The parts that a continued run already has: the last one too, unless its mechanism simply goes on.
+
+    A mechanism that releases once goes on only with the same coins and costs: with others it releases anew. What
+    averages moved by is part of it: a box that follows them later needs to know whether they are public.
+    """
+    settings, now = before.provenance["mechanism"], mechanism.settings()
+    goes_on = settings.keys() == now.keys() and all(np.array_equal(settings[name], now[name]) for name in now)
+    if mechanism.releases_once:
+        goes_on = goes_on and seed == before.provenance["seed"] and _is_same(before.problem, problem)
+    goes_on = goes_on and before.provenance["averaging"]["by"] == averaging.by
+    earlier: list[dict[str, Any]] = before.provenance.get("earlier", [])
+    done = before.rounds - sum(part["rounds"] for part in earlier)
+    part = {"rounds": done, "mechanism": settings, "averaging": before.provenance["averaging"]}
+    return earlier if goes_on else [*earlier, part]
+
+
+def _is_same(one: Problem | None, other: Problem) -> bool:
+    """Whether two problems are known to be the same; of costs that are not kept nobody knows."""
+    if one is None or not isinstance(one.costs, PolynomialCosts) or not isinstance(other.costs, PolynomialCosts):
+        return False
+    return (
+        one.capacity == other.capacity
+        and one.costs.powers == other.costs.powers
+        and np.array_equal(one.costs.terms, other.costs.terms)
+        and np.array_equal(one.unit_weights, other.unit_weights)
+    )
+
+
+def _take_up_book(before: Trajectory, problem: Problem, controller: Controller, rounds: int) -> Book:
+    """The server's book as it was when a run stopped, with room for more rounds."""
+    book = Book.open(controller, problem.capacity, before.rounds + rounds)
+    held = before.controller_state
+    book.state = type(book.state)(**(held if isinstance(held, dict) else held._asdict()))
+    book.round = before.rounds
+    book.signal[: book.round] = before.signal
+    book.signal[book.round] = book.state.signal
+    book.participants[: book.round] = before.participants
+    book.capacities[: book.round] = before.capacity
+    return book

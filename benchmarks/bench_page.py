@@ -3,8 +3,7 @@
 import json
 
 import bench_tables
-from turnout.report.page import Markup, Page, escape
-from turnout.report.traces import INK, PALETTE, chart, line
+from turnout.report import INK, PALETTE, Markup, Page, chart, escape, line
 
 
 def page(found):

@@ -6,7 +6,7 @@ from textwrap import fill
 from rich.table import Table
 
 import bench_tables
-from turnout.report.traces import PALETTE
+from turnout.report import PALETTE
 
 PICTURE = "benchmarks.png"
 NUMBER = re.compile(r"[−-]?\d|–|yes$|no$")

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from turnout.algorithm.client import ClientState
-from turnout.algorithm.controllers import IntegralState
+from turnout.algorithm import ClientState, IntegralState
 
 FLAGS = ("-O3", "-march=native", "-ffp-contract=off", "-shared", "-fPIC", "-pthread")
 """No fused multiply-add: it would change bits."""

@@ -22,13 +22,10 @@ import privacy_peers
 import selection_peers
 from selection_peers import BY_SIZE, OMNISCIENT, OORT, OORT_CHEAP, OORT_TOLD_ALL, PEERS, RANDOM
 from turnout import Classical, IntegralController, PaperCoin, Prior, optimum, paper_population, simulate
-from turnout.algorithm.mechanisms.clamp import Clamp
-from turnout.algorithm.mechanisms.tracking_clamp import TrackingClamp
-from turnout.paper.settings import SETTINGS, server
-from turnout.plan.plan import plan
-from turnout.plan.wish import Wish
-from turnout.privacy.account_of import account_of
-from turnout.privacy.accounting import shown
+from turnout.algorithm import Clamp, TrackingClamp
+from turnout.paper import SETTINGS, server
+from turnout.plan import Wish, plan
+from turnout.privacy import account_of, shown
 
 STORED = Path(__file__).parent / "results" / "comparison.json"
 CLIENTS, CAPACITY, LAST = (SETTINGS[name].value for name in ("clients", "capacity", "last rounds"))

@@ -14,8 +14,7 @@ import c_kernel
 import plain_numpy
 import plain_python
 from turnout import IntegralController, Keep, PaperCoin, paper_population
-from turnout.simulation.engines.choose import choose_engine
-from turnout.simulation.setup import set_stage
+from turnout.simulation import choose_engine, set_stage
 
 BETA, GAIN, INITIAL = 3.5, 9.0, 0.35  # gain of 9 / clients is the paper's 0.0075 at 1200
 LEAN = Keep(every=10**9, cost=False)

@@ -17,15 +17,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from turnout.algorithm.client import Averaging, Prior
-from turnout.algorithm.controllers import IntegralController
-from turnout.algorithm.mechanisms.paper_coin import PaperCoin
-from turnout.algorithm.mechanisms.tracking_clamp import TrackingClamp
-from turnout.problem.population import drawn_paper_population, paper_population
+from turnout.algorithm import Averaging, IntegralController, PaperCoin, Prior, TrackingClamp
+from turnout.problem import drawn_paper_population, paper_population
+from turnout.simulation import Keep, Schedule, replicate, simulate
 from turnout.simulation.engines.jax import engine as jax_engine
-from turnout.simulation.recording import Keep
-from turnout.simulation.schedule import Schedule
-from turnout.simulation.simulate import replicate, simulate
 
 LEAN = Keep(every=10**9, cost=False, state=False)
 BYTES = {"jax32": 2 * 2 + 4 * 1.25, "jax": 2 * 8 + 8 * 1.25}

@@ -9,7 +9,7 @@ import importlib.util
 import math
 import time
 
-from turnout.privacy.accounting import total_epsilon
+from turnout.privacy import total_epsilon
 
 REPORT_EPSILON, REPORTS, DELTA = 0.1, 1_000, 1e-6
 LOW = 1.0 / (1.0 + math.exp(REPORT_EPSILON))

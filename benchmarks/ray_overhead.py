@@ -18,12 +18,10 @@ from pathlib import Path
 import numpy as np
 
 from turnout import IntegralController, Keep, PaperCoin, paper_population
-from turnout.problem.population import drawn_paper_population
-from turnout.simulation.engines.engine import RayOptions
+from turnout.problem import drawn_paper_population
+from turnout.simulation import RayOptions, run_rounds, set_stage
 from turnout.simulation.engines.numba.engine import NumbaEngine
 from turnout.simulation.engines.ray.engine import RayEngine
-from turnout.simulation.loop import run_rounds
-from turnout.simulation.setup import set_stage
 
 SIGNALS = [1.0, 1.0]  # two rounds a pass
 

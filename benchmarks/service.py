@@ -25,10 +25,9 @@ import numpy as np
 
 import machine
 from turnout import paper_population
-from turnout.service.load_test.connection import allow_connections
-from turnout.service.load_test.load_test import Fleet
-from turnout.service.rounds import YES
-from turnout.service.store.backup import open_store
+from turnout.service import YES
+from turnout.service.load_test import Fleet, allow_connections
+from turnout.service.store import open_store
 
 HERE = Path(__file__).parent
 OURS, BARE, CALM = "turnout serve", "bare ASGI", "bare ASGI, calm collector"

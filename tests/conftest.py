@@ -7,7 +7,7 @@ import tempfile
 import pytest
 
 from turnout import IntegralController, Problem, optimum, paper_population
-from turnout.service.store.sqlite import SqliteStore
+from turnout.service.store import SqliteStore
 
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # as under nohup: what is started here must hear Ctrl-C
     signal.signal(signal.SIGINT, signal.default_int_handler)

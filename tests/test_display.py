@@ -9,36 +9,18 @@ import pytest
 
 import turnout
 from turnout import Averaging, Classical, IntegralController, Keep, PaperCoin, Population, Prior, Problem, Schedule
-from turnout.algorithm.mechanisms import MECHANISMS, in_words
-from turnout.algorithm.mechanisms.clamp import Clamp
-from turnout.algorithm.mechanisms.learned_memoized import LearnedMemoized
-from turnout.algorithm.mechanisms.memoized import Memoized
-from turnout.attack.attack import infer
-from turnout.attack.cost_family import CostFamily
-from turnout.attack.reports import reports_of
-from turnout.audit.audit import audit
-from turnout.audit.claims import Claim
-from turnout.audit.reporters import MechanismReporter
-from turnout.client.durable import DurableClient
-from turnout.client.ledger import Ledger, Limit
-from turnout.client.store import Decision
+from turnout.algorithm import MECHANISMS, Clamp, LearnedMemoized, Memoized, in_words
+from turnout.attack import CostFamily, infer, reports_of
+from turnout.audit import Claim, MechanismReporter, audit
+from turnout.client import Decision, DurableClient, Ledger, Limit
 from turnout.display import card
-from turnout.plan.frontier import frontier
-from turnout.plan.plan import plan
-from turnout.plan.wish import Wish
-from turnout.privacy.accounting import total_epsilon
-from turnout.privacy.certificate import certificate
-from turnout.privacy.floor import floor
-from turnout.service.agent.agent import Agent
-from turnout.service.agent.membership import Membership
-from turnout.service.load_test.load_test import Fleet
-from turnout.service.load_test.record import FleetRecord, SeenRound
-from turnout.service.protocol import Offer, Welcome
-from turnout.service.rounds import ClosedRound, Members, Position
-from turnout.service.rules import Rules, Safety, Timing
-from turnout.sweep.design import design_from_settings
-from turnout.sweep.table import Results
-from turnout.theory.tuning import tune
+from turnout.plan import Wish, frontier, plan
+from turnout.privacy import certificate, floor, total_epsilon
+from turnout.service import ClosedRound, Members, Offer, Position, Rules, Safety, Timing, Welcome
+from turnout.service.agent import Agent, Membership
+from turnout.service.load_test import Fleet, FleetRecord, SeenRound
+from turnout.sweep import Results, design_from_settings
+from turnout.theory import tune
 
 POPULATION = turnout.paper_population(clients=40)
 PROBLEM = POPULATION.problem(20)
@@ -191,7 +173,7 @@ def test_what_a_client_keeps_to_itself_is_not_said(tmp_path):
 
 def test_what_a_flower_client_keeps_to_itself_is_not_said():
     flower = pytest.importorskip("turnout.flower")
-    from turnout.flower.client_mod import Device
+    from turnout.flower import Device
 
     assert repr(Device(context={"turnout-cost": 3.14}, last_training_seconds=2.72)) == "Device()"
     mod = flower.self_selection_mod(cost=3.14, mechanism=Clamp(1.0))

@@ -10,14 +10,11 @@ import pytest
 from scipy.stats import binom
 
 from page_blocks import FENCE, WIDTH, Page
-from turnout.algorithm.mechanisms import MECHANISMS
-from turnout.algorithm.thresholds import widest_box
-from turnout.privacy import observer
-from turnout.privacy.accounting import total_epsilon
-from turnout.privacy.sum_only import total_epsilon_sum_only
-from turnout.service.rules import rules_from_settings
+from turnout.algorithm import MECHANISMS, widest_box
+from turnout.privacy import observer, total_epsilon, total_epsilon_sum_only
+from turnout.service import rules_from_settings
 from turnout.settings import Table
-from turnout.simulation.run_settings import run_from_settings
+from turnout.simulation import run_from_settings
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"

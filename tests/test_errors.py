@@ -27,7 +27,7 @@ from turnout import (
     replicate,
     simulate,
 )
-from turnout.algorithm.mechanisms import mechanism_from_settings
+from turnout.algorithm import mechanism_from_settings
 from turnout.settings import Table
 
 NO_NUMBERS = ["1", None, True, [0.5, 0.5], np.array([0.5, 0.5]), math.nan, math.inf, -1.0]

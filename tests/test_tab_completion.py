@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from turnout.algorithm.mechanism import Mechanism
+from turnout.algorithm import Mechanism
 
 PACKAGES = ["turnout", "turnout.algorithm.mechanisms", "turnout.flower"]
 
@@ -48,7 +48,7 @@ def test_a_wrong_name_gets_the_nearest(wrong, hint):
     assert hint in str(caught.value)
 
 
-@pytest.mark.parametrize("module", ["turnout.privacy.certificate", "turnout.privacy.account_of", "turnout.plan"])
+@pytest.mark.parametrize("module", ["turnout.privacy.certificates", "turnout.privacy.accounts", "turnout.plan"])
 def test_a_name_of_the_root_hides_no_module(module):
     package = importlib.import_module("turnout")
     _ = package.certificate, package.account_of, package.Wish

@@ -8,13 +8,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from turnout import paper_population
-from turnout.attack.attack import AttackErrors
-from turnout.attack.run import attack_case, usual_cases
-from turnout.paper.style import panels
-from turnout.report.attack_report import PRIOR, Lines, attack_rows, priors
-from turnout.report.traces import PALETTE
+from turnout.attack import AttackErrors, attack_case, usual_cases
+from turnout.paper import panels
+from turnout.report import PALETTE, PRIOR, Lines, attack_rows, priors
 from turnout.settings import Table
-from turnout.simulation.run_settings import Run, run_from_settings
+from turnout.simulation import Run, run_from_settings
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 COLOURS = (*PALETTE, "#444444")

@@ -11,11 +11,8 @@ import numpy as np
 from rich.progress import track
 
 from turnout import Problem, SeededCoins, optimum, paper_population
-from turnout.algorithm.client import released
-from turnout.algorithm.mechanism import Mechanism
-from turnout.algorithm.mechanisms.learned_memoized import LearnedMemoized
-from turnout.algorithm.mechanisms.memoized import Memoized
-from turnout.privacy.floor import floor
+from turnout.algorithm import LearnedMemoized, Mechanism, Memoized, released
+from turnout.privacy import floor
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "floor.md"
 BEGIN, END = "<!-- table: tools/floor_table.py -->\n", "<!-- end of the table -->\n"

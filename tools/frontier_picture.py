@@ -10,11 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from turnout import paper_population
-from turnout.paper.style import panels
-from turnout.plan.frontier import frontier
-from turnout.privacy.observer import OBSERVERS
-from turnout.report.frontier_report import FORBIDDEN, LOWEST, frontier_rows, heading
-from turnout.report.traces import PALETTE
+from turnout.paper import panels
+from turnout.plan import frontier
+from turnout.privacy import OBSERVERS
+from turnout.report import FORBIDDEN, LOWEST, PALETTE, frontier_rows, heading
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 ROUNDS, DELTA = 10_000, 1e-6

@@ -8,9 +8,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from turnout import Classical, IntegralController, paper_population, simulate
-from turnout.paper.style import panels
-from turnout.report.traces import PALETTE
-from turnout.theory.tuning import tune
+from turnout.paper import panels
+from turnout.report import PALETTE
+from turnout.theory import tune
 
 FOLDER = Path(__file__).resolve().parents[1] / "docs" / "images"
 GAINS = (0.0005, 0.004, 0.0075, 0.022)

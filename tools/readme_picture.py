@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 
 from turnout import Keep, PaperCoin, Prior, Schedule, SelfTuningController, optimum, paper_population, simulate
-from turnout.paper.style import panels
-from turnout.report.traces import PALETTE
+from turnout.paper import panels
+from turnout.report import PALETTE
 
 FOLDER = Path(__file__).resolve().parents[1] / "docs" / "images"
 

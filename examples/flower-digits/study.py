@@ -32,10 +32,9 @@ from flwr.app import Message
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from turnout.files.atomic import whole_file
+from turnout.files import whole_file
 from turnout.flower import run_in_process
-from turnout.problem.optimum import optimum
-from turnout.problem.problem import Problem
+from turnout.problem import Problem, optimum
 
 FOLDER = Path(__file__).parent
 WEIGHTS = ("plain", "inverse-participation", "stored-updates")

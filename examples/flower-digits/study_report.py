@@ -7,9 +7,8 @@ from typing import Any
 import numpy as np
 from rich.table import Table
 
-from turnout.files.atomic import whole_file
-from turnout.report.page import Page
-from turnout.report.traces import INK, PALETTE, chart, line
+from turnout.files import whole_file
+from turnout.report import INK, PALETTE, Page, chart, line
 
 SELECTIONS = {
     "random": "random",

@@ -11,80 +11,40 @@ by itself whether to take part, from a cost that it never reveals, its own past,
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from turnout._lazy import lazy
 from turnout.version import __version__
 
 if TYPE_CHECKING:
-    from turnout.algorithm.client import Averaging, Prior, client_step
-    from turnout.algorithm.client import ClientState as ClientState
-    from turnout.algorithm.coins import SeededCoins
-    from turnout.algorithm.coins import SystemCoins as SystemCoins
-    from turnout.algorithm.controllers import IntegralController, SelfTuningController
-    from turnout.algorithm.mechanisms.capped_coin import CappedCoin as CappedCoin
-    from turnout.algorithm.mechanisms.clamp import Clamp
-    from turnout.algorithm.mechanisms.classical import Classical
-    from turnout.algorithm.mechanisms.learned_memoized import LearnedMemoized as LearnedMemoized
-    from turnout.algorithm.mechanisms.memoized import Memoized
-    from turnout.algorithm.mechanisms.paper_coin import PaperCoin
-    from turnout.algorithm.mechanisms.randomized_response import RandomizedResponse as RandomizedResponse
-    from turnout.algorithm.mechanisms.tracking_clamp import TrackingClamp as TrackingClamp
-    from turnout.plan.wish import Wish as Wish
-    from turnout.privacy.account_of import account_of
-    from turnout.privacy.certificate import certificate
-    from turnout.problem.costs import PolynomialCosts
-    from turnout.problem.optimum import Optimum as Optimum
-    from turnout.problem.optimum import optimum
-    from turnout.problem.population import Population, paper_population, read_population
-    from turnout.problem.problem import Problem
-    from turnout.report.picture import plot
-    from turnout.simulation.recording import Keep
-    from turnout.simulation.schedule import Schedule
-    from turnout.simulation.simulate import replicate, simulate
-    from turnout.simulation.trajectory import Trajectory
-    from turnout.theory.feasibility import check_feasible as check_feasible
-    from turnout.theory.fixed_point import predict
+    from turnout.algorithm import (
+        Averaging,
+        Clamp,
+        Classical,
+        IntegralController,
+        Memoized,
+        PaperCoin,
+        Prior,
+        SeededCoins,
+        SelfTuningController,
+        client_step,
+    )
+    from turnout.algorithm import CappedCoin as CappedCoin
+    from turnout.algorithm import ClientState as ClientState
+    from turnout.algorithm import LearnedMemoized as LearnedMemoized
+    from turnout.algorithm import RandomizedResponse as RandomizedResponse
+    from turnout.algorithm import SystemCoins as SystemCoins
+    from turnout.algorithm import TrackingClamp as TrackingClamp
+    from turnout.plan import Wish as Wish
+    from turnout.privacy import account_of, certificate
+    from turnout.problem import Optimum as Optimum
+    from turnout.problem import PolynomialCosts, Population, Problem, optimum, paper_population, read_population
+    from turnout.report import plot
+    from turnout.simulation import Keep, Schedule, Trajectory, replicate, simulate
+    from turnout.theory import check_feasible as check_feasible
+    from turnout.theory import predict
 
-# Loaded on first use, so that `turnout --help` and a small device import only what they need.
-_HOME = {
-    "Averaging": "algorithm.client",
-    "CappedCoin": "algorithm.mechanisms.capped_coin",
-    "Clamp": "algorithm.mechanisms.clamp",
-    "Classical": "algorithm.mechanisms.classical",
-    "ClientState": "algorithm.client",
-    "IntegralController": "algorithm.server",
-    "Keep": "simulation.keep",
-    "LearnedMemoized": "algorithm.mechanisms.learned_memoized",
-    "Memoized": "algorithm.mechanisms.memoized",
-    "Optimum": "problem.optimum",
-    "PaperCoin": "algorithm.mechanisms.paper_coin",
-    "PolynomialCosts": "problem.costs",
-    "Population": "problem.population",
-    "Prior": "algorithm.client",
-    "Problem": "problem.problem",
-    "RandomizedResponse": "algorithm.mechanisms.randomized_response",
-    "Schedule": "simulation.schedule",
-    "SeededCoins": "algorithm.coins",
-    "SelfTuningController": "algorithm.self_tuning",
-    "SystemCoins": "algorithm.coins",
-    "TrackingClamp": "algorithm.mechanisms.tracking_clamp",
-    "Trajectory": "simulation.trajectory",
-    "Wish": "plan.wish",
-    "account_of": "privacy.account_of",
-    "certificate": "privacy.certificate",
-    "check_feasible": "theory.feasibility",
-    "client_step": "algorithm.client",
-    "optimum": "problem.optimum",
-    "paper_population": "problem.population",
-    "plot": "report.picture",
-    "predict": "theory.fixed_point",
-    "read_population": "problem.population",
-    "replicate": "simulation.simulate",
-    "simulate": "simulation.simulate",
-}
-
-# Twenty-five are listed, so that a newcomer sees the wood; the others are found by whoever asks for them.
+# Twenty-five are listed, so that a newcomer sees the important ones; the others can be used all the same.
 __all__ = [
     "Averaging",
     "Clamp",
@@ -114,15 +74,46 @@ __all__ = [
     "simulate",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    if name in _HOME:
-        return getattr(importlib.import_module(f"turnout.{_HOME[name]}"), name)
-    import difflib
-
-    near = difflib.get_close_matches(name, _HOME, n=1)
-    hint = f"did you mean {near[0]!r}?" if near else "dir(turnout) lists what there is, docs/reference.md the rest"
-    raise AttributeError(f"module 'turnout' has no attribute {name!r}: {hint}")
+# Loaded on first use, so that `turnout --help` and a small device import only what they need.
+__getattr__, _ = lazy(
+    __name__,
+    {
+        "Averaging": "algorithm",
+        "CappedCoin": "algorithm",
+        "Clamp": "algorithm",
+        "Classical": "algorithm",
+        "ClientState": "algorithm",
+        "IntegralController": "algorithm",
+        "Keep": "simulation",
+        "LearnedMemoized": "algorithm",
+        "Memoized": "algorithm",
+        "Optimum": "problem",
+        "PaperCoin": "algorithm",
+        "PolynomialCosts": "problem",
+        "Population": "problem",
+        "Prior": "algorithm",
+        "Problem": "problem",
+        "RandomizedResponse": "algorithm",
+        "Schedule": "simulation",
+        "SeededCoins": "algorithm",
+        "SelfTuningController": "algorithm",
+        "SystemCoins": "algorithm",
+        "TrackingClamp": "algorithm",
+        "Trajectory": "simulation",
+        "Wish": "plan",
+        "account_of": "privacy",
+        "certificate": "privacy",
+        "check_feasible": "theory",
+        "client_step": "algorithm",
+        "optimum": "problem",
+        "paper_population": "problem",
+        "plot": "report",
+        "predict": "theory",
+        "read_population": "problem",
+        "replicate": "simulation",
+        "simulate": "simulation",
+    },
+)
 
 
 def __dir__() -> list[str]:

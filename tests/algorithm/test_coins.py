@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from turnout import SeededCoins, SystemCoins
 from turnout.algorithm.coins import ENROLMENT
-from turnout.problem.philox import philox4x32
+from turnout.problem import philox4x32
 
 # Known answers for philox4x32-10, published with Random123 (kat_vectors).
 KNOWN = [

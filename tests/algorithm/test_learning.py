@@ -21,9 +21,8 @@ from turnout.algorithm.client import released
 from turnout.algorithm.coins import ENROLMENT
 from turnout.algorithm.mechanisms import LearnedMemoized, Memoized, mechanism_from_settings
 from turnout.algorithm.mechanisms.learned_memoized import Learner, groups, levels_around
-from turnout.client.durable import DurableClient
-from turnout.client.ledger import Ledger, Limit
-from turnout.privacy.floor import floor
+from turnout.client import DurableClient, Ledger, Limit
+from turnout.privacy import floor
 from turnout.settings import Table
 
 

@@ -13,7 +13,7 @@ from turnout.algorithm.mechanism import Public
 from turnout.algorithm.mechanisms import CappedCoin, Clamp, Memoized, RandomizedResponse, TrackingClamp
 from turnout.algorithm.mechanisms.tracking_clamp import MARGIN, margin
 from turnout.algorithm.thresholds import WORDS, growth, holds, widest_box
-from turnout.privacy.certificate import certificate
+from turnout.privacy import certificate
 
 EPSILONS = [0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 7.5, 10.0]
 

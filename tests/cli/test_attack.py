@@ -10,12 +10,11 @@ import typer
 from typer.testing import CliRunner
 
 from turnout import Classical, IntegralController, Keep, paper_population, simulate
-from turnout.attack.attack import AttackErrors
-from turnout.attack.run import attack_case, usual_cases
+from turnout.attack import AttackErrors, attack_case, usual_cases
 from turnout.cli.attack import attack
-from turnout.report.attack_report import attack_page, attack_rows, percent
+from turnout.report import attack_page, attack_rows, percent
 from turnout.settings import Table
-from turnout.simulation.run_settings import run_from_settings
+from turnout.simulation import run_from_settings
 
 DOC = Path(__file__).parents[2] / "docs" / "attack.md"
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from turnout.algorithm.mechanisms import MECHANISMS
+from turnout.algorithm import MECHANISMS
 from turnout.cli import app
-from turnout.privacy.observer import OBSERVERS
-from turnout.simulation.engines.choose import ENGINES
+from turnout.privacy import OBSERVERS
+from turnout.simulation import ENGINES
 
 COMMAND = Path(sys.executable).with_name("turnout")
 

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from turnout import Prior, paper_population, simulate
-from turnout.service.rules import rules_from_settings
-from turnout.service.store.backup import open_store
+from turnout.service import rules_from_settings
+from turnout.service.store import open_store
 from turnout.settings import Table
 
 TURNOUT = [sys.executable, "-m", "turnout"]

@@ -9,9 +9,9 @@ from typer.testing import CliRunner
 from report.browser import chromium, opened
 from turnout import paper_population
 from turnout.cli.plan import frontier
-from turnout.plan import frontier as plan
-from turnout.privacy.observer import OBSERVERS, OTHERS_REPORT, PUBLIC_DESIGN, RELEASED_ONCE, TRUSTED_AGGREGATOR
-from turnout.report.frontier_report import frontier_page, frontier_rows, notes
+from turnout.plan import frontiers as plan
+from turnout.privacy import OBSERVERS, OTHERS_REPORT, PUBLIC_DESIGN, RELEASED_ONCE, TRUSTED_AGGREGATOR
+from turnout.report import frontier_page, frontier_rows, notes
 
 SMALL = ("--clients", 40, "--rounds", 20)
 

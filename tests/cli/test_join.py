@@ -10,9 +10,9 @@ import time
 import pytest
 
 from service.fake_coordinator import TOKEN, FakeCoordinator, served
-from turnout.client.witness import usual_place
-from turnout.service.coordinator.enrolment import hashed
-from turnout.service.protocol import tag_of
+from turnout.client import usual_place
+from turnout.service import tag_of
+from turnout.service.coordinator import hashed
 
 TAG = tag_of(hashed(TOKEN))
 

@@ -13,12 +13,10 @@ from service.running import begun, codes_for, running, send, usual_rules
 from service.served import eventually
 from turnout.cli.operate import app
 from turnout.errors import FileProblem, TurnoutError
-from turnout.service.coordinator.enrolment import Roll, hashed
-from turnout.service.operator.guard import matches, password_hash, read_password
-from turnout.service.rounds import MISSING, NO, REFUSED, YES, close
-from turnout.service.rules import Safety
-from turnout.service.store.backup import open_store
-from turnout.service.store.store import Enrolment
+from turnout.service import MISSING, NO, REFUSED, YES, Safety, close
+from turnout.service.coordinator import Roll, hashed
+from turnout.service.operator import matches, password_hash, read_password
+from turnout.service.store import Enrolment, open_store
 
 
 @pytest.fixture

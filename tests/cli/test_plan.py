@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from turnout.privacy.observer import OTHERS_REPORT, PUBLIC_DESIGN, RELEASED_ONCE, TRUSTED_AGGREGATOR
+from turnout.privacy import OTHERS_REPORT, PUBLIC_DESIGN, RELEASED_ONCE, TRUSTED_AGGREGATOR
 
 
 def turnout(*arguments, folder=None):

@@ -4,7 +4,7 @@ import socket
 import subprocess
 import sys
 
-from turnout.service.store.backup import open_store
+from turnout.service.store import open_store
 
 
 def serve(folder, *words):

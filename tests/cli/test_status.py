@@ -15,7 +15,7 @@ from service.fake_operated import PASSWORD, FakeOperated, served
 from service.served import self_signed
 from turnout.cli.status import status
 from turnout.errors import FileProblem
-from turnout.service.network import Unreachable
+from turnout.service import Unreachable
 
 app = typer.Typer()
 app.command()(status)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from simulation.test_sweep import alive
+from sweep.test_sweep import alive
 
 ROOT = Path(__file__).parents[2]
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from turnout.algorithm.mechanism import Mechanism
-from turnout.files.journal import Disk
+from turnout.algorithm import Mechanism
+from turnout.files import Disk
 
 
 class Crash(BaseException):

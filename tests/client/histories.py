@@ -17,22 +17,16 @@ import pytest
 
 from client.faults import Crash, CrashingDisk
 from service.fake_coordinator import DirectWire, FakeCoordinator
-from turnout.algorithm.client import Prior
-from turnout.algorithm.mechanisms import Clamp, Memoized, PaperCoin
+from turnout.algorithm import Clamp, Memoized, PaperCoin, Prior
 from turnout.client import store
 from turnout.client.durable import DATUM, DurableClient, Stopped, StoreRolledBack, account_for_all
 from turnout.client.ledger import BudgetSpent, Ledger, LedgerRolledBack, Limit
 from turnout.client.store import RoundLost, RoundPassed
 from turnout.errors import FileProblem
-from turnout.files.journal import Disk
-from turnout.flower import client_state
-from turnout.flower.protocol import Question, mechanism_text
-from turnout.problem.costs import PolynomialCosts
-from turnout.service.agent.agent import Agent
-from turnout.service.agent.agreement import Declined
-from turnout.service.agent.connection import Revoked
-from turnout.service.agent.membership import ledger_facts
-from turnout.service.agent.rounds import AgentProblem
+from turnout.files import Disk
+from turnout.flower import Question, client_state, mechanism_text
+from turnout.problem import PolynomialCosts
+from turnout.service.agent import Agent, AgentProblem, Declined, Revoked, ledger_facts
 
 DELTA = 1e-6
 EPSILONS = (0.25, 0.5, 1.0)

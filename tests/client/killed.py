@@ -15,12 +15,12 @@ from pathlib import Path
 
 import numpy as np
 
-from turnout.algorithm.client import Prior
+from turnout.algorithm import Prior
 from turnout.client import store
 from turnout.client.durable import DurableClient, Stopped
 from turnout.client.ledger import Ledger, Limit
 from turnout.client.store import RoundLost, RoundPassed
-from turnout.problem.costs import PolynomialCosts
+from turnout.problem import PolynomialCosts
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from client.faults import Boxed

@@ -1,10 +1,10 @@
 """A ledger and a durable client, opened as the tests need them."""
 
 from client.faults import Boxed, CountingCoins
-from turnout.algorithm.client import Prior
+from turnout.algorithm import Prior
 from turnout.client.durable import DurableClient
 from turnout.client.ledger import Ledger, Limit
-from turnout.problem.costs import PolynomialCosts
+from turnout.problem import PolynomialCosts
 
 COSTS = PolynomialCosts([[3.0]], powers=(2,))
 

@@ -14,16 +14,14 @@ import pytest
 from client.faults import Boxed, CountingCoins
 from client.opened import make, open_ledger
 from turnout import Averaging, Classical, IntegralController, PaperCoin, Prior, SeededCoins, paper_population, simulate
-from turnout.algorithm.client import ClientState
-from turnout.algorithm.mechanisms import Clamp, Memoized
-from turnout.algorithm.mechanisms.memoized import OneRelease
+from turnout.algorithm import Clamp, ClientState, Memoized, OneRelease
 from turnout.client import store
 from turnout.client.durable import Stopped
 from turnout.client.ledger import BudgetSpent, LedgerRolledBack, Limit
 from turnout.client.store import Conflict, RoundPassed, missed
 from turnout.errors import FileProblem
-from turnout.files.journal import InUse
-from turnout.problem.costs import PolynomialCosts
+from turnout.files import InUse
+from turnout.problem import PolynomialCosts
 
 HOSTILE = (math.nan, math.inf, -math.inf, -1.0, 0.0, -0.0, 1e308, 5e-324, 10**300)
 

@@ -13,10 +13,9 @@ from client.histories import Falsehood, Life, exact_delta, lives
 from turnout.client import durable
 from turnout.client.durable import DurableClient
 from turnout.client.ledger import BudgetSpent, Ledger
-from turnout.client.spending import Kind, Spending, total_of
 from turnout.flower import client_state
-from turnout.privacy.accounting import total_epsilon
-from turnout.problem.costs import PolynomialCosts
+from turnout.privacy import Kind, Spending, total_epsilon, total_of
+from turnout.problem import PolynomialCosts
 from turnout.service.agent import rounds as decider
 
 

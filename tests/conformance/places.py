@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from service.postgres import server
-from turnout.service.rounds import NO, YES, ClosedRound, Position
+from turnout.service import NO, YES, ClosedRound, Position
 from turnout.service.store import schema, store
 from turnout.service.store.backup import open_store
 from turnout.service.store.store import Enrolment, Run

@@ -9,7 +9,7 @@ from page_blocks import FENCE
 from turnout import Classical, PolynomialCosts, Problem, SelfTuningController, optimum, simulate
 from turnout.problem.costs import Costs, bisect_slope, check_costs, inverse_slope
 from turnout.problem.drawn import drawn_paper_costs
-from turnout.problem.optimum import kkt_residual
+from turnout.problem.solve import kkt_residual
 
 PAGE = Path(__file__).parents[2] / "docs" / "add-a-cost-family.md"
 

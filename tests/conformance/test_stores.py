@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from conformance.places import RUN, START, Places, after, close, closed, codes, everything, hashed, same, wish
 from service import closing
-from turnout.service.rounds import MISSING, NO, REFUSED, YES, ClosedRound, Position
+from turnout.service import MISSING, NO, REFUSED, YES, ClosedRound, Position
 from turnout.service.store import schema, store
 from turnout.service.store import sql as sql_store
 from turnout.service.store.backup import Restored, open_store, restore

@@ -13,11 +13,8 @@ from flwr.clientapp import ClientApp
 
 from flower.apps import NODES, add_one, column, fedavg, make_app, run, start
 from turnout import Classical, PaperCoin, PolynomialCosts
-from turnout.algorithm.mechanisms.clamp import Clamp
-from turnout.algorithm.mechanisms.memoized import Memoized
-from turnout.client.durable import DATUM
-from turnout.client.ledger import Ledger, Limit
-from turnout.client.witness import limit_with
+from turnout.algorithm import Clamp, Memoized
+from turnout.client import DATUM, Ledger, Limit, limit_with
 from turnout.errors import TurnoutError
 from turnout.flower import InProcessGrid, SelfSelection, self_selection_mod
 from turnout.flower.client_mod import Device, cost_of, owner_limit, read_cost

@@ -11,8 +11,7 @@ from flwr.serverapp.strategy import FedAvg
 
 from flower.apps import CAPACITY, NODES, add_one, column, fedavg, make_app, run, start, update
 from turnout import PaperCoin
-from turnout.algorithm.mechanisms.clamp import Clamp
-from turnout.algorithm.mechanisms.learned_memoized import LearnedMemoized
+from turnout.algorithm import Clamp, LearnedMemoized
 from turnout.errors import TurnoutError
 from turnout.flower import InProcessGrid, SelfSelection, at_least
 

@@ -9,14 +9,12 @@ import pytest
 from flwr.clientapp import ClientApp
 
 from flower.apps import NODES, add_one, column, make_app, run
-from turnout.algorithm.mechanisms.clamp import Clamp
-from turnout.algorithm.mechanisms.memoized import Memoized
+from turnout.algorithm import Clamp, Memoized
 from turnout.client import ledger
 from turnout.errors import TurnoutError
 from turnout.flower import InProcessGrid, Limit, self_selection_mod
 from turnout.flower.client_mod import USUAL_LIMIT
-from turnout.privacy.account_of import account_of
-from turnout.privacy.accounting import shown
+from turnout.privacy import account_of, shown
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()

@@ -26,8 +26,7 @@ from flower.apps import (
 )
 from statistical.binomial import FALSE_ALARM
 from turnout import Classical, IntegralController, PaperCoin
-from turnout.algorithm.mechanisms.clamp import Clamp
-from turnout.algorithm.mechanisms.tracking_clamp import TrackingClamp
+from turnout.algorithm import Clamp, TrackingClamp
 from turnout.flower import InProcessGrid, SelfSelection, at_least
 from turnout.flower.replies import ParticipationBook
 

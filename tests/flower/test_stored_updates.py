@@ -6,7 +6,7 @@ from flwr.app import ArrayRecord
 from flwr.serverapp import strategy as flower
 
 from flower.apps import fedavg, make_app, partition, run, start, update
-from turnout.algorithm.mechanisms.paper_coin import PaperCoin
+from turnout.algorithm import PaperCoin
 from turnout.flower import InProcessGrid, SelfSelection
 from turnout.flower.replies import StoredUpdates
 

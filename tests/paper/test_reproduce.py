@@ -14,7 +14,7 @@ from turnout.paper.page import _claims as add_claims
 from turnout.paper.reproduce import FIGURES, reproduce
 from turnout.paper.settings import SETTINGS
 from turnout.paper.store import Store, fingerprint
-from turnout.report.page import Page
+from turnout.report import Page
 
 README = Path(__file__).parents[2] / "README.md"
 

@@ -7,13 +7,19 @@ import numpy as np
 import pytest
 
 from turnout import Problem, optimum, paper_population
-from turnout.plan.frontier import frontier, growing, measured_gaps
+from turnout.plan.frontiers import frontier, growing, measured_gaps
 from turnout.plan.offers import largest_within, makers
 from turnout.plan.wish import Wish
-from turnout.privacy.accounting import total_epsilon
-from turnout.privacy.floor import floor
-from turnout.privacy.observer import OTHERS_REPORT, PUBLIC_DESIGN, PUBLIC_HISTORY, RELEASED_ONCE, TRUSTED_AGGREGATOR
-from turnout.report.frontier_report import percent
+from turnout.privacy import (
+    OTHERS_REPORT,
+    PUBLIC_DESIGN,
+    PUBLIC_HISTORY,
+    RELEASED_ONCE,
+    TRUSTED_AGGREGATOR,
+    floor,
+    total_epsilon,
+)
+from turnout.report import percent
 
 DOC = Path(__file__).parents[2] / "docs" / "frontier.md"
 PAPER = paper_population(seed=0).problem(600)

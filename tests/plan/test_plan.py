@@ -10,12 +10,11 @@ import numpy as np
 import pytest
 
 from turnout import Averaging, Keep, PolynomialCosts, Problem, optimum, paper_population, predict, replicate, simulate
-from turnout.algorithm.mechanisms import Clamp, TrackingClamp
+from turnout.algorithm import Clamp, TrackingClamp
 from turnout.plan.offers import largest_within, makers, smallest_within
-from turnout.plan.plan import Impossible, plan
+from turnout.plan.planning import Impossible, plan
 from turnout.plan.wish import Wish
-from turnout.privacy.account_of import PublicAccount, account_of
-from turnout.privacy.observer import (
+from turnout.privacy import (
     EVERY_REPORT,
     OTHERS_REPORT,
     PUBLIC_DESIGN,
@@ -24,11 +23,12 @@ from turnout.privacy.observer import (
     SUM,
     TRUSTED_AGGREGATOR,
     Observer,
+    PublicAccount,
+    account_of,
 )
-from turnout.service.rules import rules_from_settings
+from turnout.service import rules_from_settings
 from turnout.settings import Table
-from turnout.simulation.run_settings import run_from_settings
-from turnout.simulation.trajectory import privacy_in_words
+from turnout.simulation import privacy_in_words, run_from_settings
 
 PAPER = paper_population(0).problem(600)
 IN_A_CROWD = Observer("sum", honest=100, averaging=Averaging(by="probability"))
@@ -276,7 +276,7 @@ def test_forecasts_from_a_prior_and_by_probability_agree_with_simulation():
 
 def test_the_settings_of_a_plan_run(tmp_path):
     from turnout.settings import Table
-    from turnout.simulation.run_settings import run_from_settings
+    from turnout.simulation import run_from_settings
 
     found = plan(WISHES["budget 2.5, sum"])
     run = run_from_settings(Table({"population": {"kind": "paper"}} | found.settings()))

@@ -1,5 +1,5 @@
 """The two costs that reports tell apart best."""
 
-from turnout.audit.reporters import usual_costs
+from turnout.audit import usual_costs
 
 EXTREMES = {name: usual_costs()[name] for name in ("cheap", "dear")}

@@ -7,11 +7,9 @@ import numpy as np
 import pytest
 
 from turnout import Averaging, Classical, PaperCoin
-from turnout.algorithm.mechanism import Mechanism
-from turnout.algorithm.mechanisms import Clamp, Memoized, TrackingClamp
-from turnout.algorithm.thresholds import on_the_coin, widest_box
-from turnout.privacy.account_of import account_of
+from turnout.algorithm import Clamp, Mechanism, Memoized, TrackingClamp, on_the_coin, widest_box
 from turnout.privacy.accounting import total_epsilon
+from turnout.privacy.accounts import account_of
 from turnout.privacy.observer import OTHERS_REPORT, PUBLIC_HISTORY, SUM, TRUSTED_AGGREGATOR, Observer
 from turnout.privacy.sum_only import total_epsilon_sum_only
 

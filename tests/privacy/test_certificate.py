@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 
 from turnout import Averaging, Classical, ClientState, PaperCoin, PolynomialCosts, client_step
-from turnout.algorithm.mechanism import Mechanism, Public
-from turnout.algorithm.mechanisms import CappedCoin, Clamp, Memoized, RandomizedResponse, TrackingClamp
-from turnout.privacy.certificate import box_epsilon, certificate
+from turnout.algorithm import CappedCoin, Clamp, Mechanism, Memoized, Public, RandomizedResponse, TrackingClamp
+from turnout.privacy.certificates import box_epsilon, certificate
 from turnout.privacy.lemma import lemma_epsilon
 from turnout.privacy.observer import PUBLIC_HISTORY, Observer
 

@@ -7,12 +7,9 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from turnout.algorithm.mechanism import Mechanism
-from turnout.algorithm.mechanisms import Clamp, Memoized, TrackingClamp
-from turnout.algorithm.mechanisms.memoized import OneRelease
-from turnout.algorithm.thresholds import WORDS
+from turnout.algorithm import WORDS, Clamp, Mechanism, Memoized, OneRelease, TrackingClamp
 from turnout.privacy.accounting import report_epsilon
-from turnout.privacy.certificate import box_epsilon, certificate
+from turnout.privacy.certificates import box_epsilon, certificate
 from turnout.privacy.observer import OWN_BOXES, OWN_CHANNEL, OWN_PROBABILITY, PUBLIC_HISTORY, RELEASED_ONCE
 
 

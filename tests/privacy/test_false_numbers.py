@@ -6,22 +6,18 @@ import numpy as np
 import pytest
 
 from turnout import Averaging, Clamp, IntegralController, Memoized, PolynomialCosts, Problem, Schedule, simulate
-from turnout.algorithm.mechanism import Mechanism
-from turnout.algorithm.mechanisms import in_words
-from turnout.algorithm.mechanisms.memoized import OneRelease
-from turnout.flower.protocol import mechanism_text
-from turnout.plan.plan import plan
-from turnout.plan.wish import Wish
-from turnout.privacy.account_of import PublicAccount, account_of
+from turnout.algorithm import Mechanism, OneRelease, in_words
+from turnout.flower import mechanism_text
+from turnout.plan import Wish, plan
 from turnout.privacy.accounting import shown, shown_delta, total_epsilon
-from turnout.privacy.certificate import certificate
-from turnout.privacy.floor import floor
+from turnout.privacy.accounts import PublicAccount, account_of
+from turnout.privacy.certificates import certificate
+from turnout.privacy.floors import floor
 from turnout.privacy.observer import OWN_BOX, PUBLIC_DESIGN, Observer
 from turnout.privacy.sum_only import total_epsilon_sum_only
-from turnout.service.rules import Rules, Safety
+from turnout.service import Rules, Safety
 from turnout.settings import Table
-from turnout.simulation.run_settings import run_from_settings
-from turnout.simulation.trajectory import UNKNOWN, privacy_in_words
+from turnout.simulation import UNKNOWN, privacy_in_words, run_from_settings
 
 BY_PROBABILITY = Averaging(by="probability")
 SERVER = IntegralController(0.01, 1.0)

@@ -18,13 +18,19 @@ from turnout import (
     paper_population,
     simulate,
 )
-from turnout.algorithm.channel import Channel
-from turnout.algorithm.client import released
-from turnout.algorithm.mechanism import Public
-from turnout.algorithm.mechanisms import Clamp, LearnedMemoized, Memoized, RandomizedResponse, TrackingClamp
-from turnout.privacy import floor as module
+from turnout.algorithm import (
+    Channel,
+    Clamp,
+    LearnedMemoized,
+    Memoized,
+    Public,
+    RandomizedResponse,
+    TrackingClamp,
+    released,
+)
+from turnout.privacy import floors as module
 from turnout.privacy.accounting import total_epsilon
-from turnout.privacy.floor import Floor, _by_type, _cost, _groups, _shift, best_release, floor, types_of, values_at
+from turnout.privacy.floors import Floor, _by_type, _cost, _groups, _shift, best_release, floor, types_of, values_at
 
 FALSE_ALARM = 1e-6
 

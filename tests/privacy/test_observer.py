@@ -12,12 +12,10 @@ from hypothesis import strategies as st
 from scipy.stats import binom
 
 from turnout import Averaging, Classical, ClientState, PolynomialCosts, client_step
-from turnout.algorithm.mechanism import Mechanism
-from turnout.algorithm.mechanisms import Clamp, LearnedMemoized, Memoized, TrackingClamp
-from turnout.algorithm.thresholds import widest_box
-from turnout.privacy.account_of import account_of, hidden_in_sum
+from turnout.algorithm import Clamp, LearnedMemoized, Mechanism, Memoized, TrackingClamp, widest_box
 from turnout.privacy.accounting import least_epsilon
-from turnout.privacy.certificate import certificate
+from turnout.privacy.accounts import account_of, hidden_in_sum
+from turnout.privacy.certificates import certificate
 from turnout.privacy.observer import (
     OBSERVERS,
     OTHERS_REPORT,

@@ -10,15 +10,13 @@ from typer.testing import CliRunner
 import turnout
 from turnout import Averaging, Clamp, Memoized, SelfTuningController, TrackingClamp, paper_population, simulate
 from turnout.cli import app
-from turnout.plan.plan import plan
-from turnout.plan.wish import Wish
-from turnout.privacy.account_of import PublicAccount, account_of
+from turnout.plan import Wish, plan
 from turnout.privacy.accounting import provided, shown
-from turnout.privacy.certificate import certificate
+from turnout.privacy.accounts import PublicAccount, account_of
+from turnout.privacy.certificates import certificate
 from turnout.privacy.observer import FIXED_NUMBER, Observer
-from turnout.report.run_report import run_page
-from turnout.sweep.design import Asks, SweepRun
-from turnout.sweep.table import measure
+from turnout.report import run_page
+from turnout.sweep import Asks, SweepRun, measure
 
 SOURCE = Path(turnout.__file__).parent
 MECHANISMS = [Clamp(0.5), TrackingClamp(0.5), Memoized(4.0, 10.0)]

@@ -5,8 +5,8 @@ import math
 import pytest
 
 from turnout import Classical, PaperCoin
-from turnout.algorithm.mechanisms import Clamp, Memoized, TrackingClamp
-from turnout.privacy.account_of import PublicAccount, account_of
+from turnout.algorithm import Clamp, Memoized, TrackingClamp
+from turnout.privacy.accounts import PublicAccount, account_of
 from turnout.privacy.observer import FIXED_NUMBER
 
 DELTA = 1e-6

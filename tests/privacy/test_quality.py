@@ -15,8 +15,7 @@ from turnout import (
     predict,
     simulate,
 )
-from turnout.algorithm.mechanisms import Clamp, Memoized, RandomizedResponse, TrackingClamp
-from turnout.algorithm.thresholds import widest_box
+from turnout.algorithm import Clamp, Memoized, RandomizedResponse, TrackingClamp, widest_box
 from turnout.privacy.accounting import total_epsilon
 
 PROBLEMS = [paper_population(seed).problem(600) for seed in range(5)]

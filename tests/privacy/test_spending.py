@@ -6,11 +6,9 @@ from collections import Counter
 
 import pytest
 
-from turnout.algorithm.mechanisms import Clamp
-from turnout.client.spending import UNKNOWN, Kind, Spending, total_of
-from turnout.privacy.accounting import total_epsilon
-from turnout.privacy.observer import FIXED_NUMBER, NOT_ADAPTIVE, ONE_LEDGER
-from turnout.privacy.sum_only import total_epsilon_of_plan
+from turnout.algorithm import Clamp
+from turnout.privacy import FIXED_NUMBER, NOT_ADAPTIVE, ONE_LEDGER, total_epsilon, total_epsilon_of_plan
+from turnout.privacy.spending import UNKNOWN, Kind, Spending, total_of
 
 DELTA = 1e-6
 

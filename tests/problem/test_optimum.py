@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from problem.test_costs import Exponential
 from turnout import Optimum, PolynomialCosts, Problem, optimum, paper_population
-from turnout.problem.optimum import kkt_residual
+from turnout.problem.solve import kkt_residual
 
 
 def random_problem(seed: int, *, weighted: bool, linear: bool, share: float) -> Problem:

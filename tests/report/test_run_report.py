@@ -23,7 +23,7 @@ from turnout import (
     paper_population,
     simulate,
 )
-from turnout.algorithm.mechanisms.memoized import Memoized
+from turnout.algorithm import Memoized
 from turnout.cli.show import report, run_names
 from turnout.errors import FileProblem, MissingExtra
 from turnout.report.run_plots import MOST_STRETCHES, moving_mean, stretches

@@ -8,8 +8,7 @@ import pytest
 from report.browser import WIDTHS, chromium, opened
 from report.test_page import figures
 from turnout.report.sweep_report import GAP, axis_title, described, differing, grouped, sweep_page
-from turnout.sweep.design import design_from_settings
-from turnout.sweep.sweep import results_so_far, sweep
+from turnout.sweep import design_from_settings, results_so_far, sweep
 
 BASE = {
     "rounds": 20,

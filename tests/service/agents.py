@@ -4,7 +4,7 @@ import json
 import time
 
 from service.fake_coordinator import DirectWire
-from turnout.algorithm.coins import SeededCoins
+from turnout.algorithm import SeededCoins
 from turnout.service.agent.agent import Agent
 
 URL = "http://coordinator.example"

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from turnout.algorithm.client import ClientState, client_step
-from turnout.algorithm.coins import SeededCoins
+from turnout.algorithm import ClientState, SeededCoins, client_step
 from turnout.service.coordinator.enrolment import hashed
-from turnout.service.coordinator.export import export
+from turnout.service.coordinator.exporting import export
 from turnout.service.load_test.load_test import Fleet
 from turnout.service.load_test.record import FleetRecord
 from turnout.service.rounds import (

@@ -8,9 +8,9 @@ from collections import defaultdict
 import numpy as np
 
 from turnout import Averaging, PaperCoin, paper_population
-from turnout.algorithm.client import ClientState, client_step
-from turnout.algorithm.coins import ENROLMENT, SeededCoins
-from turnout.client.store import missed
+from turnout.algorithm import ClientState, SeededCoins, client_step
+from turnout.client import missed
+from turnout.problem import ENROLMENT
 from turnout.service.load_test.load_test import Fleet
 from turnout.service.protocol import Offer, Welcome
 

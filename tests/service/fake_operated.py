@@ -10,8 +10,8 @@ from dataclasses import replace
 
 import uvicorn
 
-from turnout.algorithm.mechanisms.clamp import Clamp
-from turnout.privacy.account_of import PublicAccount
+from turnout.algorithm import Clamp
+from turnout.privacy import PublicAccount
 from turnout.service.coordinator.enrolment import Roll, check_codes
 from turnout.service.coordinator.overview import device_list
 from turnout.service.operator.app import operator_app

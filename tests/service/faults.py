@@ -353,7 +353,7 @@ def rounds_by_the_wall() -> None:
         def __init__(self, store: Any, **named: Any) -> None:
             super().__init__(store, **named | {"clock": by_the_wall})
 
-    from turnout.service.coordinator import serve
+    from turnout.service.coordinator import server as serve
 
     serve.Coordinator = Sabotaged
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from turnout.files.journal import Disk
+from turnout.files import Disk
 from turnout.service.agent.agent import Agent
 
 sys.path.insert(0, str(Path(__file__).parents[1]))

@@ -16,12 +16,10 @@ from urllib.parse import urlsplit
 
 from service.running import send
 from service.wiretap import Wiretap
-from turnout.algorithm.coins import SeededCoins
-from turnout.algorithm.mechanisms.clamp import Clamp
-from turnout.client.durable import DATUM
-from turnout.client.ledger import Ledger, Limit
-from turnout.files.journal import Disk
-from turnout.problem.costs import PolynomialCosts
+from turnout.algorithm import Clamp, SeededCoins
+from turnout.client import DATUM, Ledger, Limit
+from turnout.files import Disk
+from turnout.problem import PolynomialCosts
 from turnout.service.agent.agent import Agent
 
 DEVICES, ROUNDS, SEED = 12, 15, 20

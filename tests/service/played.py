@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from turnout import SeededCoins
-from turnout.algorithm.client import Averaging, ClientState, client_step
-from turnout.problem.problem import Problem
+from turnout.algorithm import Averaging, ClientState, client_step
+from turnout.problem import Problem
 from turnout.service.rounds import LOOKS_BACK, MISSING, NO, YES, ClosedRound, Members, close, first_position
 from turnout.service.rules import Rules
 

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 import numpy as np
 
 from turnout import SelfTuningController
-from turnout.algorithm.mechanisms.clamp import Clamp
+from turnout.algorithm import Clamp
 from turnout.service.coordinator.coordinator import Coordinator
 from turnout.service.coordinator.device_app import DeviceApp
 from turnout.service.coordinator.enrolment import hashed, new_codes

@@ -11,12 +11,10 @@ import pytest
 from client.faults import CountingCoins, FailingDisk
 from service.agents import Always, average, make, on_file, reserved
 from service.fake_coordinator import TOKEN, ChaoticWire, DirectWire, FakeCoordinator, served
-from turnout.algorithm.coins import SeededCoins
-from turnout.algorithm.mechanisms.clamp import Clamp
-from turnout.algorithm.mechanisms.memoized import Memoized
-from turnout.client.ledger import Limit
-from turnout.files.journal import Disk, InUse
-from turnout.problem.costs import PolynomialCosts
+from turnout.algorithm import Clamp, Memoized, SeededCoins
+from turnout.client import Limit
+from turnout.files import Disk, InUse
+from turnout.problem import PolynomialCosts
 from turnout.service.agent.agent import ALL_ROUNDS, BUDGET, Agent
 from turnout.service.agent.agreement import Declined
 from turnout.service.agent.membership import read_status

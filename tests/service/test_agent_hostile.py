@@ -8,9 +8,8 @@ import pytest
 
 from service.agents import Always, make, reserved
 from service.fake_coordinator import CLAMP, DirectWire, FakeCoordinator
-from turnout.algorithm.coins import SeededCoins
-from turnout.algorithm.mechanisms.clamp import Clamp
-from turnout.client.ledger import Limit
+from turnout.algorithm import Clamp, SeededCoins
+from turnout.client import Limit
 from turnout.service.agent.agreement import Declined
 from turnout.service.agent.connection import RefusedByCoordinator, Revoked
 from turnout.service.agent.membership import read_status

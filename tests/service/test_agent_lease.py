@@ -7,7 +7,7 @@ import pytest
 
 from service.agents import Always, Never, make, on_file, until
 from service.fake_coordinator import DirectWire, FakeCoordinator, served
-from turnout.algorithm.coins import SeededCoins
+from turnout.algorithm import SeededCoins
 from turnout.service.agent.agent import ASKED
 from turnout.service.network import Unreachable
 

@@ -7,8 +7,7 @@ import pytest
 from client.faults import CountingCoins
 from service.agents import make, on_file
 from service.fake_coordinator import FakeCoordinator
-from turnout.client import store
-from turnout.client.ledger import LedgerRolledBack, Limit
+from turnout.client import LedgerRolledBack, Limit, store
 from turnout.service.agent.agent import BUDGET
 from turnout.service.agent.membership import read_status
 

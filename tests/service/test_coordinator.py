@@ -13,9 +13,9 @@ import pytest
 
 from service.bare_device import Device, at_once
 from service.running import begun, codes_for, running, send, usual_rules
-from turnout.report.run_report import run_page
+from turnout.report import run_page
 from turnout.service.coordinator.coordinator import Coordinator
-from turnout.service.coordinator.export import export
+from turnout.service.coordinator.exporting import export
 from turnout.service.protocol import Welcome, tag_of
 from turnout.service.rules import Safety, Timing
 from turnout.service.store.backup import open_store

@@ -11,8 +11,7 @@ import pytest
 from service.played import NEVER, members, play, turnouts
 from service.running import begun, usual_rules
 from turnout import IntegralController, SelfTuningController, paper_population
-from turnout.algorithm.mechanisms.clamp import Clamp
-from turnout.algorithm.mechanisms.classical import Classical
+from turnout.algorithm import Clamp, Classical
 from turnout.service.coordinator.closed_rounds import recent_rounds
 from turnout.service.coordinator.coordinator import Coordinator
 from turnout.service.rounds import LOOKS_BACK, MISSING, NO, PATIENCE, ClosedRound, close, first_position

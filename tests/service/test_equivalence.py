@@ -20,12 +20,11 @@ from turnout import (
     paper_population,
     simulate,
 )
-from turnout.algorithm.mechanisms.clamp import Clamp
-from turnout.algorithm.mechanisms.tracking_clamp import TrackingClamp
-from turnout.files.journal import Disk
+from turnout.algorithm import Clamp, TrackingClamp
+from turnout.files import Disk
 from turnout.service.agent import Agent
 from turnout.service.agent.work import Participation
-from turnout.service.coordinator.export import export
+from turnout.service.coordinator.exporting import export
 from turnout.service.load_test.load_test import Fleet
 from turnout.service.rules import Timing
 from turnout.service.store.backup import open_store

@@ -10,8 +10,7 @@ import pytest
 from service.coordinator_double import CODES, COSTS, DEVICES, SEED, Double, by_hand, play, signal_of
 from service.served import self_signed
 from turnout import Averaging, Classical, PaperCoin
-from turnout.algorithm.coins import SystemCoins
-from turnout.algorithm.mechanisms.memoized import Memoized
+from turnout.algorithm import Memoized, SystemCoins
 from turnout.errors import TurnoutError
 from turnout.service.http.certificate import tls_context
 from turnout.service.load_test.connection import allow_connections, read_head, request_head

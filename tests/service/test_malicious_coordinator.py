@@ -10,11 +10,10 @@ import numpy as np
 import pytest
 
 from service.fake_coordinator import DirectWire, FakeCoordinator
-from turnout.algorithm.mechanism import Public
-from turnout.algorithm.mechanisms import mechanism_from_settings
-from turnout.client.ledger import Limit
-from turnout.files.journal import Disk
-from turnout.problem.costs import PolynomialCosts
+from turnout.algorithm import Public, mechanism_from_settings
+from turnout.client import Limit
+from turnout.files import Disk
+from turnout.problem import PolynomialCosts
 from turnout.service.agent.agent import Agent
 from turnout.settings import Table
 

@@ -11,11 +11,8 @@ import pytest
 from service.fake_operated import FakeOperated
 from service.running import begun, usual_rules
 from turnout import PaperCoin
-from turnout.algorithm.mechanisms.clamp import Clamp
-from turnout.algorithm.mechanisms.memoized import Memoized
-from turnout.privacy.accounting import provided
-from turnout.privacy.certificate import certificate
-from turnout.privacy.observer import FIXED_NUMBER
+from turnout.algorithm import Clamp, Memoized
+from turnout.privacy import FIXED_NUMBER, certificate, provided
 from turnout.service.coordinator.coordinator import Coordinator
 from turnout.service.coordinator.overview import Overview
 from turnout.service.operator.metrics import exposition, troubles

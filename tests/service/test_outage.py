@@ -19,12 +19,9 @@ from service.running import begun, codes_for, running, usual_rules
 from service.wiretap import Wiretap
 from statistical.binomial import assert_proportion
 from turnout import IntegralController, PaperCoin, PolynomialCosts, Prior, SelfTuningController, paper_population
-from turnout.algorithm.client import average_of, intent
-from turnout.algorithm.mechanism import Public
-from turnout.algorithm.mechanisms.clamp import Clamp
-from turnout.algorithm.mechanisms.classical import Classical
-from turnout.client.ledger import Limit
-from turnout.files.journal import Disk
+from turnout.algorithm import Clamp, Classical, Public, average_of, intent
+from turnout.client import Limit
+from turnout.files import Disk
 from turnout.service.agent.agent import Agent
 from turnout.service.agent.work import CommandWork
 from turnout.service.load_test.devices import Rehearsal

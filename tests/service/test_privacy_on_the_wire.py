@@ -45,11 +45,9 @@ from service.overheard import (
 )
 from service.running import begun, codes_for, running, usual_rules
 from service.wiretap import Finder, Wiretap, leaves, messages
-from turnout.algorithm.client import Averaging, ClientState, Prior, client_step, intent
-from turnout.algorithm.coins import SeededCoins
-from turnout.algorithm.mechanism import Public
-from turnout.client.ledger import Limit
-from turnout.privacy.lemma import lemma_epsilon
+from turnout.algorithm import Averaging, ClientState, Prior, Public, SeededCoins, client_step, intent
+from turnout.client import Limit
+from turnout.privacy import lemma_epsilon
 from turnout.service.agent.agent import Agent
 from turnout.service.agent.connection import HttpWire
 from turnout.service.coordinator.device_app import DeviceApp

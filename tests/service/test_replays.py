@@ -11,7 +11,7 @@ from service.bare_device import Device, at_once
 from service.played import members
 from service.running import begun, codes_for, running, usual_rules
 from turnout import IntegralController
-from turnout.algorithm.mechanisms.clamp import Clamp
+from turnout.algorithm import Clamp
 from turnout.service.coordinator.closed_rounds import MOST_LOST, Replays
 from turnout.service.coordinator.overview import Overview
 from turnout.service.rounds import YES, close, first_position

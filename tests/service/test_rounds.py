@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from service.played import members, play, turnouts
 from turnout import IntegralController, PaperCoin, Prior, SelfTuningController, paper_population, simulate
-from turnout.algorithm.client import Averaging
-from turnout.algorithm.mechanisms.clamp import Clamp
+from turnout.algorithm import Averaging, Clamp
 from turnout.service.rounds import (
     MISSING,
     NO,

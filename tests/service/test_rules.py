@@ -7,9 +7,7 @@ import json
 import pytest
 
 from turnout import Averaging, IntegralController, PaperCoin, Prior, SelfTuningController
-from turnout.algorithm.mechanisms.clamp import Clamp
-from turnout.algorithm.mechanisms.learned_memoized import LearnedMemoized
-from turnout.algorithm.mechanisms.memoized import Memoized
+from turnout.algorithm import Clamp, LearnedMemoized, Memoized
 from turnout.service.rules import Rules, Safety, Timing, rules_from_settings
 from turnout.settings import Table
 

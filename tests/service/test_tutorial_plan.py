@@ -10,7 +10,7 @@ import pytest
 
 from page_blocks import COMMAND, FENCE
 from service.test_tutorial_fleet import Terminal, wait_until
-from turnout.privacy.observer import RELEASED_ONCE
+from turnout.privacy import RELEASED_ONCE
 
 PAGE = Path(__file__).parents[2] / "docs" / "tutorial-plan.md"
 

@@ -9,7 +9,7 @@ import pytest
 
 from turnout import Classical, IntegralController, Keep, PaperCoin, Problem, paper_population, simulate
 from turnout.errors import MissingExtra
-from turnout.problem.population import drawn_paper_population
+from turnout.problem import drawn_paper_population
 from turnout.simulation.engines import choose
 from turnout.simulation.engines import engine as room
 from turnout.simulation.engines.engine import JaxOptions
@@ -90,7 +90,7 @@ def test_a_device_without_room_and_a_state_without_room(monkeypatch):
     with pytest.raises(ValueError, match="use engine='jax32', more devices, or fewer clients"):
         why(problem, "jax")
     monkeypatch.undo()
-    monkeypatch.setattr("turnout.simulation.simulate.free_memory", lambda: 30_000)
+    monkeypatch.setattr("turnout.simulation.run.free_memory", lambda: 30_000)
     with pytest.raises(ValueError, match=r"final state of 4,000 clients .* use keep=Keep\(state=False\)"):
         why(problem, "jax")
     assert why(problem, "jax", keep=LEAN).startswith("jax, as asked")

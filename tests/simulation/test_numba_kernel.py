@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from turnout import IntegralController, paper_population, simulate
-from turnout.algorithm.mechanism import Mechanism
+from turnout.algorithm import Mechanism
 from turnout.simulation.engines.numba.kernel import _fingerprint
 
 

@@ -25,12 +25,10 @@ from turnout import (
     paper_population,
     simulate,
 )
-from turnout.algorithm.mechanism import Public
+from turnout.algorithm import Public
 from turnout.cli import app
-from turnout.privacy.certificate import worst_of
-from turnout.privacy.observer import TRUSTED_AGGREGATOR, Observer
-from turnout.report.picture import plot
-from turnout.report.run_report import run_page
+from turnout.privacy import TRUSTED_AGGREGATOR, Observer, worst_of
+from turnout.report import plot, run_page
 from turnout.simulation.trajectory import PRIVATE_AVERAGE, mechanisms_in_words, privacy_in_words
 
 PROBLEM, SERVER = paper_population(clients=200).problem(100), SelfTuningController()

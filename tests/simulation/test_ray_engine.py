@@ -20,7 +20,7 @@ from conformance.populations import mechanisms, options, problems
 from conformance.test_engines import assert_identical
 from problem.test_costs import Exponential
 from turnout import Averaging, IntegralController, Keep, PaperCoin, Problem, SeededCoins, paper_population, simulate
-from turnout.problem.population import drawn_paper_population
+from turnout.problem import drawn_paper_population
 from turnout.simulation.engines.engine import RayOptions
 from turnout.simulation.engines.ray import engine as ray_engine
 from turnout.simulation.engines.ray.cluster import Lost, RayCluster, ShardLost, Size

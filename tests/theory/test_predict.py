@@ -15,7 +15,7 @@ from turnout import (
     predict,
     replicate,
 )
-from turnout.algorithm.mechanisms.clamp import Clamp
+from turnout.algorithm import Clamp
 from turnout.theory.feasibility import check_feasible
 from turnout.theory.fixed_point import long_run
 from turnout.theory.mean_field import MeanField, Moments

@@ -8,7 +8,7 @@ from flwr.clientapp.typing import ClientAppCallable, Mod
 
 from flower_digits.task import digits, population, train
 from turnout.flower import Device, self_selection_mod
-from turnout.problem.costs import Costs
+from turnout.problem import Costs
 
 app = ClientApp()
 

@@ -10,9 +10,7 @@ from flwr.serverapp.strategy import FedAvg, Result, Strategy
 
 from flower_digits.task import accuracy, digits, first_model
 from flower_digits.weighed import WeighedFedAvg
-from turnout.algorithm.mechanisms.clamp import Clamp
-from turnout.algorithm.mechanisms.classical import Classical
-from turnout.algorithm.mechanisms.paper_coin import PaperCoin
+from turnout.algorithm import Clamp, Classical, PaperCoin
 from turnout.errors import invalid
 from turnout.flower import SelfSelection
 

@@ -10,8 +10,7 @@ from functools import lru_cache
 import numpy as np
 from sklearn.datasets import load_digits
 
-from turnout.problem.costs import PolynomialCosts
-from turnout.problem.population import paper_population
+from turnout.problem import PolynomialCosts, paper_population
 
 CLASSES = 10
 COSTLY = (7, 8, 9)

@@ -6,7 +6,7 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAvg
 
-from turnout.flower.replies import ParticipationBook, StoredUpdates, arrays_of, with_arrays, with_weight
+from turnout.flower import ParticipationBook, StoredUpdates, arrays_of, with_arrays, with_weight
 
 
 class WeighedFedAvg(FedAvg):

@@ -1,1 +1,98 @@
-"""The paper's three algorithms: the server's, and the clients' one decision."""
+"""The algorithm: one step of a client, the mechanisms that keep it private, and the server that sets the signal.
+
+Simulation, service and Flower call the same steps. Fast engines compile the same functions and give the same bits.
+"""
+
+from turnout.algorithm.arithmetic import at_least, at_most, inside, root
+from turnout.algorithm.channel import Channel, best_channel
+from turnout.algorithm.client import (
+    SMALLEST_AVERAGE,
+    Averaging,
+    ClientState,
+    Prior,
+    average_of,
+    client_step,
+    intent,
+    next_rounds,
+    released,
+    remembered,
+)
+from turnout.algorithm.coins import Coins, KeyedCoins, SeededCoins, SystemCoins
+from turnout.algorithm.controllers import (
+    Controller,
+    IntegralController,
+    IntegralState,
+    SelfTuningController,
+    check_controller,
+    controller_from_settings,
+    integral_signal,
+)
+from turnout.algorithm.mechanism import Mechanism, Public, check_mechanism
+from turnout.algorithm.mechanisms import MECHANISMS, check_known, in_words, mechanism_from_settings, releases_once
+from turnout.algorithm.mechanisms.capped_coin import CappedCoin
+from turnout.algorithm.mechanisms.clamp import Clamp
+from turnout.algorithm.mechanisms.classical import Classical
+from turnout.algorithm.mechanisms.learned_memoized import LearnedMemoized
+from turnout.algorithm.mechanisms.memoized import Memoized, OneRelease
+from turnout.algorithm.mechanisms.paper_coin import PaperCoin, coin_probability
+from turnout.algorithm.mechanisms.randomized_response import RandomizedResponse
+from turnout.algorithm.mechanisms.tracking_clamp import MARGIN, TrackingClamp
+from turnout.algorithm.thresholds import WORDS, check_epsilon, growth, on_the_coin, widest_box
+
+__all__ = [
+    "MARGIN",
+    "MECHANISMS",
+    "SMALLEST_AVERAGE",
+    "WORDS",
+    "Averaging",
+    "CappedCoin",
+    "Channel",
+    "Clamp",
+    "Classical",
+    "ClientState",
+    "Coins",
+    "Controller",
+    "IntegralController",
+    "IntegralState",
+    "KeyedCoins",
+    "LearnedMemoized",
+    "Mechanism",
+    "Memoized",
+    "OneRelease",
+    "PaperCoin",
+    "Prior",
+    "Public",
+    "RandomizedResponse",
+    "SeededCoins",
+    "SelfTuningController",
+    "SystemCoins",
+    "TrackingClamp",
+    "at_least",
+    "at_most",
+    "average_of",
+    "best_channel",
+    "check_controller",
+    "check_epsilon",
+    "check_known",
+    "check_mechanism",
+    "client_step",
+    "coin_probability",
+    "controller_from_settings",
+    "growth",
+    "in_words",
+    "inside",
+    "integral_signal",
+    "intent",
+    "mechanism_from_settings",
+    "next_rounds",
+    "on_the_coin",
+    "released",
+    "releases_once",
+    "remembered",
+    "root",
+    "widest_box",
+]
+
+
+def __dir__() -> list[str]:
+    return __all__

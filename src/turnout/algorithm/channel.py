@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from turnout.errors import MissingExtra, invalid
-from turnout.problem.costs import Array
+from turnout.problem import Array
 
 
 @dataclass(frozen=True, eq=False)

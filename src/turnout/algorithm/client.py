@@ -18,8 +18,7 @@ from turnout.algorithm.arithmetic import at_least, at_most, inside
 from turnout.algorithm.coins import ENROLMENT, Coins
 from turnout.algorithm.mechanism import Mechanism, Public
 from turnout.errors import invalid
-from turnout.problem.costs import Array, Costs
-from turnout.problem.problem import Problem
+from turnout.problem import Array, Costs, Problem
 
 SMALLEST_AVERAGE = 2.0**-30
 """No average counts as less: below it x/f'(x) could be 0/0, and a client that f'(0) > 0 keeps
@@ -190,7 +189,7 @@ def client_step(
 
     Example:
         >>> from turnout.algorithm.mechanisms.classical import Classical
-        >>> from turnout.problem.costs import PolynomialCosts
+        >>> from turnout.problem import PolynomialCosts
         >>> costs = PolynomialCosts([[1.0], [4.0]], powers=(2,))
         >>> state = ClientState(np.array([1.0, 1.0]), 2.0)
         >>> client_step(costs, Classical(), state, signal=1.0, uniform=np.array([0.3, 0.3]))[1]

@@ -15,9 +15,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from turnout.errors import invalid
-from turnout.problem.costs import Array
-from turnout.problem.philox import ENROLMENT as ENROLMENT
-from turnout.problem.philox import PARTICIPATION, Words, block_words
+from turnout.problem import ENROLMENT as ENROLMENT
+from turnout.problem import PARTICIPATION, Array, Words, block_words
 
 
 class Coins(Protocol):

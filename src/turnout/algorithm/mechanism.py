@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from turnout.algorithm.arithmetic import inside
 from turnout.errors import check_kind
-from turnout.problem.costs import Array, Clients, Costs
+from turnout.problem import Array, Clients, Costs
 
 
 class Public(NamedTuple):

@@ -8,14 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from turnout.algorithm.client import Averaging, Prior
-from turnout.algorithm.mechanism import Mechanism
-from turnout.attack.belief import belief, looked_at, summary
+from turnout.algorithm import Averaging, Mechanism, Prior
+from turnout.attack.beliefs import belief, looked_at, summary
 from turnout.attack.cost_family import CostFamily, kinds
 from turnout.attack.evidence import ReportEvidence, Reports, evidence_at
 from turnout.attack.release import ReleaseAttack
 from turnout.errors import invalid
-from turnout.problem.costs import Array, PolynomialCosts
+from turnout.problem import Array, PolynomialCosts
 
 _TOGETHER = 20  # clients worked on together: what fits a processor's cache
 
@@ -81,7 +80,7 @@ def infer(
     Paper: Section III. Differs from paper: there the observer is only described.
 
     Example:
-        >>> from turnout.algorithm.mechanisms.classical import Classical
+        >>> from turnout.algorithm import Classical
         >>> family = CostFamily((2,), np.array([[40.0]]))  # one client, a x^2, a between 0 and 40
         >>> coin = np.random.default_rng(0).random((4000, 1)) < 10.0 / (2 * 16.0)  # a = 16 at signal 10: intent 10 / 2a
         >>> (found,) = infer(Reports(np.full(4000, 10.0), coin), family, Classical())

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from turnout.errors import invalid
-from turnout.problem.costs import Array, PolynomialCosts
+from turnout.problem import Array, PolynomialCosts
 
 _SUMMANDS = {1: 1, 2: 16, 3: 6, 4: 4}
 """Into how many parts the shares of so many terms are cut: 1, 16, 21 and 20 mixtures."""

@@ -9,10 +9,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from turnout.algorithm.client import Averaging, ClientState, Prior, intent
-from turnout.algorithm.mechanism import Mechanism, Public
+from turnout.algorithm import Averaging, ClientState, Mechanism, Prior, Public, intent
 from turnout.errors import invalid
-from turnout.problem.costs import Array, PolynomialCosts
+from turnout.problem import Array, PolynomialCosts
 
 
 @dataclass(frozen=True, eq=False)

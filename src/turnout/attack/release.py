@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from turnout.algorithm.mechanism import Mechanism
-from turnout.attack.belief import steepness, summary
+from turnout.algorithm import Mechanism
+from turnout.attack.beliefs import steepness, summary
 from turnout.attack.cost_family import CostFamily
 from turnout.attack.evidence import Indices, ReportEvidence
 from turnout.errors import invalid
-from turnout.problem.costs import Array, PolynomialCosts
+from turnout.problem import Array, PolynomialCosts
 
 _CANDIDATES = 256  # costs looked at, spread evenly over the family
 _COINS = 2048  # tosses tried for each: so finely are the probabilities of releases known

@@ -7,19 +7,21 @@ import dataclasses
 import numpy as np
 import numpy.typing as npt
 
-from turnout.algorithm.client import Prior
-from turnout.algorithm.mechanism import Mechanism
-from turnout.algorithm.mechanisms import MECHANISMS, mechanism_from_settings
+from turnout.algorithm import MECHANISMS, Mechanism, Prior, mechanism_from_settings
 from turnout.attack.evidence import Reports
 from turnout.errors import TurnoutError, invalid
 from turnout.settings import Table
-from turnout.simulation.clients import Crowd
-from turnout.simulation.engines.numpy import NumpyEngine
-from turnout.simulation.loop import Progress, run_rounds
-from turnout.simulation.recording import Keep
-from turnout.simulation.run_settings import continuation
-from turnout.simulation.setup import Stage, set_stage
-from turnout.simulation.trajectory import Trajectory
+from turnout.simulation import (
+    Crowd,
+    Keep,
+    NumpyEngine,
+    Progress,
+    Stage,
+    Trajectory,
+    continuation,
+    run_rounds,
+    set_stage,
+)
 
 
 class NotReplayable(TurnoutError):

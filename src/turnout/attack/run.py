@@ -8,21 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from turnout.algorithm.client import Averaging, Prior
-from turnout.algorithm.mechanism import Mechanism
-from turnout.algorithm.mechanisms.clamp import Clamp
-from turnout.algorithm.mechanisms.classical import Classical
-from turnout.algorithm.mechanisms.memoized import Memoized
-from turnout.algorithm.mechanisms.paper_coin import PaperCoin
+from turnout.algorithm import Averaging, Clamp, Classical, Mechanism, Memoized, PaperCoin, Prior
 from turnout.attack.attack import AttackErrors, attack_errors, infer
 from turnout.attack.cost_family import CostFamily
 from turnout.attack.reports import NotReplayable, mechanism_of, reports_of
-from turnout.problem.costs import Array, PolynomialCosts
-from turnout.problem.optimum import optimum
-from turnout.problem.problem import Problem
-from turnout.simulation.loop import Progress
-from turnout.simulation.run_settings import Run
-from turnout.simulation.trajectory import Trajectory
+from turnout.problem import Array, PolynomialCosts, Problem, optimum
+from turnout.simulation import Progress, Run, Trajectory
 
 
 def surrogate_after_stop(average: Array, signal: float, weights: Any = 1) -> PolynomialCosts:

@@ -1,1 +1,39 @@
-"""."""
+"""Statistical evidence against a privacy claim.
+
+`audit` searches for an event that a claim forbids; a `Claim` says what is promised, a reporter draws what is seen.
+"""
+
+from turnout.audit.bounds import epsilon_at_least, smallest_caught
+from turnout.audit.claims import Claim, in_total, of_mechanism, of_sum, per_report
+from turnout.audit.durable import DurableReporter, ours
+from turnout.audit.reporters import MechanismReporter, SumReporter, as_reporter, usual_costs
+from turnout.audit.run import Audit, AuditInterrupted, Finding, audit
+from turnout.audit.subjects import Subject, mechanism_subject, sum_of, sum_subject
+
+__all__ = [
+    "Audit",
+    "AuditInterrupted",
+    "Claim",
+    "DurableReporter",
+    "Finding",
+    "MechanismReporter",
+    "Subject",
+    "SumReporter",
+    "as_reporter",
+    "audit",
+    "epsilon_at_least",
+    "in_total",
+    "mechanism_subject",
+    "of_mechanism",
+    "of_sum",
+    "ours",
+    "per_report",
+    "smallest_caught",
+    "sum_of",
+    "sum_subject",
+    "usual_costs",
+]
+
+
+def __dir__() -> list[str]:
+    return __all__

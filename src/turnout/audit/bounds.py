@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from turnout.errors import MissingExtra, invalid
-from turnout.problem.costs import Array
+from turnout.problem import Array
 
 OUTWARDS = 1e-9
 """Relative: bounds are moved outwards by so much, far more than their own rounding."""

@@ -6,12 +6,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from turnout.algorithm.mechanism import Mechanism, Public
+from turnout.algorithm import Mechanism, Public
 from turnout.errors import invalid
-from turnout.privacy.account_of import account_of
-from turnout.privacy.accounting import EVERYTHING, Account, provided, shown, total_epsilon
-from turnout.privacy.certificate import certificate
-from turnout.privacy.observer import Observer
+from turnout.privacy import EVERYTHING, Account, Observer, account_of, certificate, provided, shown, total_epsilon
 
 DELTA = 1e-6
 
@@ -138,8 +135,8 @@ def of_sum(mechanism: Mechanism, observer: Observer, rounds: int, delta: float =
         ValueError: there is no such account; the message says why.
 
     Example:
-        >>> from turnout.algorithm.client import Averaging
-        >>> from turnout.algorithm.mechanisms.clamp import Clamp
+        >>> from turnout.algorithm import Averaging
+        >>> from turnout.algorithm import Clamp
         >>> ten = Observer("sum", honest=10, averaging=Averaging(by="probability"))
         >>> of_sum(Clamp(1.0), ten, rounds=1)[0].what
         'total epsilon 1.0000, at delta 1e-06, over 1 round'
@@ -154,7 +151,7 @@ def of_mechanism(mechanism: Mechanism, rounds: int, delta: float = DELTA) -> tup
         ValueError: it promises nothing that could be refuted.
 
     Example:
-        >>> from turnout.algorithm.mechanisms.clamp import Clamp
+        >>> from turnout.algorithm import Clamp
         >>> len(of_mechanism(Clamp(1.0), rounds=2)) > 1
         True
     """

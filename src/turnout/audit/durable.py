@@ -11,18 +11,14 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from turnout.algorithm.client import Prior
-from turnout.algorithm.coins import Coins, SeededCoins
-from turnout.algorithm.mechanism import Mechanism, Public
-from turnout.algorithm.mechanisms.clamp import Clamp
+from turnout.algorithm import Clamp, Coins, Mechanism, Prior, Public, SeededCoins
 from turnout.audit.claims import DELTA, of_budget, per_report
 from turnout.audit.reporters import usual_costs, usual_signals
 from turnout.audit.subjects import Subject, our_mechanisms
-from turnout.client.durable import DurableClient
-from turnout.client.ledger import Ledger, Limit
-from turnout.files.journal import Disk
-from turnout.privacy.certificate import certificate
-from turnout.problem.costs import Array, Costs
+from turnout.client import DurableClient, Ledger, Limit
+from turnout.files import Disk
+from turnout.privacy import certificate
+from turnout.problem import Array, Costs
 
 DELIVERIES = 3
 """Each round is decided, asked for again at once, and once more after a restart, then with another signal."""

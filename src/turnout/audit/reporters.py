@@ -19,13 +19,21 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from turnout.algorithm.client import Averaging, ClientState, Prior, client_step, intent
-from turnout.algorithm.coins import ENROLMENT, Coins, SeededCoins
-from turnout.algorithm.mechanism import Mechanism, Public
-from turnout.algorithm.thresholds import WORDS
+from turnout.algorithm import (
+    WORDS,
+    Averaging,
+    ClientState,
+    Coins,
+    Mechanism,
+    Prior,
+    Public,
+    SeededCoins,
+    client_step,
+    intent,
+)
 from turnout.errors import TurnoutError, invalid
-from turnout.privacy.observer import Observer
-from turnout.problem.costs import Array, Costs, PolynomialCosts
+from turnout.privacy import Observer
+from turnout.problem import ENROLMENT, Array, Costs, PolynomialCosts
 
 Reporter = Callable[..., Any]
 """In one of the two forms above."""
@@ -95,7 +103,7 @@ class MechanismReporter:
         refuses: whether the server counts no "yes", as after a stop: histories move as they do then.
 
     Example:
-        >>> from turnout.algorithm.mechanisms.clamp import Clamp
+        >>> from turnout.algorithm import Clamp
         >>> MechanismReporter(Clamp(1.0))(usual_costs()["cheap"], np.ones(3), trials=5, seed=1).shape
         (5, 3)
     """
@@ -159,7 +167,7 @@ class SumReporter:
         refuses: as for `MechanismReporter`.
 
     Example:
-        >>> from turnout.algorithm.mechanisms.clamp import Clamp
+        >>> from turnout.algorithm import Clamp
         >>> heavy = Observer("sum", 2, weights=[20, 1, 1], averaging=Averaging(by="probability"))
         >>> reporter = SumReporter(Clamp(1.0), heavy)
         >>> reporter(usual_costs()["cheap"], np.ones(3), trials=5, seed=1).shape, reporter.values

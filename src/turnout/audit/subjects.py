@@ -9,22 +9,28 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from turnout.algorithm.client import SMALLEST_AVERAGE, Averaging, Prior
-from turnout.algorithm.coins import Coins, SeededCoins
-from turnout.algorithm.mechanism import Mechanism
-from turnout.algorithm.mechanisms import in_words
-from turnout.algorithm.mechanisms.capped_coin import CappedCoin
-from turnout.algorithm.mechanisms.clamp import Clamp
-from turnout.algorithm.mechanisms.memoized import Memoized
-from turnout.algorithm.mechanisms.randomized_response import RandomizedResponse
-from turnout.algorithm.mechanisms.tracking_clamp import TrackingClamp
-from turnout.algorithm.thresholds import WORDS, widest_box
-from turnout.audit.audit import Audit, Finding, Progress, audit
+from turnout.algorithm import (
+    SMALLEST_AVERAGE,
+    WORDS,
+    Averaging,
+    CappedCoin,
+    Clamp,
+    Coins,
+    Mechanism,
+    Memoized,
+    Prior,
+    RandomizedResponse,
+    SeededCoins,
+    TrackingClamp,
+    in_words,
+    widest_box,
+)
 from turnout.audit.bounds import epsilon_of_words
 from turnout.audit.claims import DELTA, Claim, of_mechanism, of_sum
 from turnout.audit.reporters import MechanismReporter, Reporter, SumReporter, usual_costs, usual_signals
-from turnout.privacy.observer import SUM, Observer
-from turnout.problem.costs import Array, Costs, PolynomialCosts
+from turnout.audit.run import Audit, Finding, Progress, audit
+from turnout.privacy import SUM, Observer
+from turnout.problem import Array, Costs, PolynomialCosts
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,7 +57,7 @@ class Subject:
     def audit(
         self, trials: int, false_alarm: float, *, seed: int | None = None, progress: Progress | None = None
     ) -> Audit:
-        """As `turnout.audit.audit.audit`, after what can be counted without draws."""
+        """As `turnout.audit.run.audit`, after what can be counted without draws."""
         return audit(
             self.reporter,
             self.claims,

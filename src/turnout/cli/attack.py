@@ -16,8 +16,8 @@ from turnout.errors import invalid
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
-    from turnout.attack.attack import AttackErrors
-    from turnout.simulation.run_settings import Run
+    from turnout.attack import AttackErrors
+    from turnout.simulation import Run
 
 Lines = dict[str, "list[AttackErrors]"]
 Target = tuple[str, Callable[..., "Iterator[AttackErrors]"]]
@@ -54,7 +54,7 @@ def attack(
 
     [bold]Example:[/bold] turnout attack --compare --rounds 3000 -o attack.html
     """
-    from turnout.report.page import plotly_source
+    from turnout.report import plotly_source
 
     choices.check_output(output, ".html")
     if output is not None:
@@ -70,9 +70,9 @@ def attack(
 
 def _targets(paths: list[Path], compare: bool, given: dict[str, Any]) -> list[Target]:
     """What to attack: the saved runs, or fresh ones."""
-    from turnout.attack.run import AttackCase, attack_case, attack_run, usual_cases
+    from turnout.attack import AttackCase, attack_case, attack_run, usual_cases
     from turnout.cli.show import run_names
-    from turnout.simulation.trajectory import Trajectory
+    from turnout.simulation import Trajectory
 
     named = {name for name, value in given.items() if value is not None}
     settings = [path for path in paths if path.suffix == ".toml"]
@@ -95,7 +95,7 @@ def _fresh(settings: Path | None, given: dict[str, Any]) -> Run:
     """A run as `turnout simulate` would make it."""
     from turnout.cli.simulate import with_defaults
     from turnout.settings import Table, read_toml
-    from turnout.simulation.run_settings import run_from_settings
+    from turnout.simulation import run_from_settings
 
     values = read_toml(settings) if settings else {}
     about = ("population", "clients", "population_seed", "capacity")
@@ -111,7 +111,7 @@ def _fresh(settings: Path | None, given: dict[str, Any]) -> Run:
 
 def _name(run: Run, budget: int | None) -> str:
     """A mechanism in words, and for how many reports it is."""
-    from turnout.algorithm.mechanisms import in_words
+    from turnout.algorithm import in_words
 
     return in_words(run.mechanism.settings()) + ("" if budget is None else f", for {budget} reports")
 
@@ -144,7 +144,7 @@ def _say(lines: Lines, output: Path | None, as_json: bool, stopped: bool) -> Non
     from rich.console import Console
 
     if output is not None and lines:
-        from turnout.report.attack_report import attack_page
+        from turnout.report import attack_page
 
         attack_page(lines).save(output)
     if as_json:
@@ -166,7 +166,7 @@ def _table(lines: Lines) -> Any:
     from rich.markup import escape
     from rich.table import Table
 
-    from turnout.report.attack_report import attack_rows
+    from turnout.report import attack_rows
 
     header, rows = attack_rows(lines)
     table = Table()

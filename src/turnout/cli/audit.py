@@ -11,10 +11,8 @@ from turnout.cli import choices
 from turnout.errors import invalid
 
 if TYPE_CHECKING:
-    from turnout.audit.audit import Audit, Finding
-    from turnout.audit.claims import Claim
-    from turnout.audit.subjects import Subject
-    from turnout.privacy.observer import Observer
+    from turnout.audit import Audit, Claim, Finding, Subject
+    from turnout.privacy import Observer
 
 
 def audit(
@@ -89,8 +87,8 @@ def _read(changes: list[str] | None) -> dict[str, Any]:
 
 def _observer(sees: str, honest: int | None, weights: str | None) -> Observer | None:
     """An observer of the sum alone; None for one of every report."""
-    from turnout.algorithm.client import Averaging
-    from turnout.privacy.observer import EVERY_REPORT, Observer
+    from turnout.algorithm import Averaging
+    from turnout.privacy import EVERY_REPORT, Observer
 
     if sees == EVERY_REPORT and weights is None and honest is None:
         return None
@@ -108,20 +106,20 @@ def _observer(sees: str, honest: int | None, weights: str | None) -> Observer | 
 
 
 def _all_of_ours(delta: float, seed: int | None) -> list[Subject]:
-    from turnout.audit.durable import ours
+    from turnout.audit import ours
 
     return ours(delta, _coins(seed))
 
 
 def _coins(seed: int | None) -> Any:
     """The real coins of the operating system, unless the draws must be repeatable."""
-    from turnout.algorithm.coins import SeededCoins, SystemCoins
+    from turnout.algorithm import SeededCoins, SystemCoins
 
     return SeededCoins if seed is not None else lambda _: SystemCoins()
 
 
 def _claimed(claim: float | None, lifetime: bool, rounds: int, delta: float) -> tuple[Claim, ...]:
-    from turnout.audit.claims import in_total, per_report
+    from turnout.audit import in_total, per_report
 
     if claim is None:
         return ()
@@ -137,9 +135,8 @@ def _of_mechanism(
     observer: Observer | None,
     seed: int | None,
 ) -> Subject:
-    from turnout.algorithm.mechanisms import mechanism_from_settings
-    from turnout.audit.claims import Claim
-    from turnout.audit.subjects import mechanism_subject, sum_subject
+    from turnout.algorithm import mechanism_from_settings
+    from turnout.audit import Claim, mechanism_subject, sum_subject
     from turnout.settings import Table
 
     if values["kind"] in ("clamp", "randomized-response", "tracking-clamp"):
@@ -155,9 +152,8 @@ def _of_mechanism(
 
 
 def _of_user(place: str, claim: float | None, lifetime: bool, rounds: int, delta: float) -> Subject:
-    from turnout.audit.reporters import as_reporter
-    from turnout.audit.subjects import Subject
-    from turnout.client.cost_files import load
+    from turnout.audit import Subject, as_reporter
+    from turnout.client import load
 
     if claim is None:
         raise ValueError("--claim is missing: give the epsilon per report that your reporter promises")
@@ -170,7 +166,7 @@ def _go(subjects: list[Subject], trials: int, false_alarm: float, seed: int | No
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
-    from turnout.audit.audit import AuditInterrupted
+    from turnout.audit import AuditInterrupted
 
     done: list[Audit] = []
     stopped = False
@@ -241,7 +237,7 @@ def _print(audit: Audit) -> None:
     from rich.markup import escape
     from rich.table import Table
 
-    from turnout.audit.bounds import smallest_caught
+    from turnout.audit import smallest_caught
 
     console = Console(highlight=False)
     about = f"{audit.worst.claim.circumstances}: {audit.trials:,} trials a cost"

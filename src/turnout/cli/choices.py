@@ -12,7 +12,7 @@ import typer
 from turnout.errors import invalid
 
 if TYPE_CHECKING:
-    from turnout.problem.problem import Problem
+    from turnout.problem import Problem
 
 
 def one_of(*names: str) -> Callable[[str], list[str]]:
@@ -27,7 +27,7 @@ def one_of(*names: str) -> Callable[[str], list[str]]:
 
 def mechanism_names(incomplete: str) -> list[str]:
     """What the shell offers for a mechanism."""
-    from turnout.algorithm.mechanisms import MECHANISMS
+    from turnout.algorithm import MECHANISMS
 
     return one_of(*MECHANISMS)(incomplete)
 
@@ -170,7 +170,7 @@ def _usual_capacity(population: dict[str, Any]) -> Any:
     """What is needed where nobody says: half of the paper's clients, or what the population's own file has."""
     if population.get("kind") in ("paper", "paper-drawn"):
         return population.get("clients", 1200) / 2
-    from turnout.problem.population import population_from_table
+    from turnout.problem import population_from_table
     from turnout.settings import Table, read_toml
 
     population_from_table(Table(population, "population"))  # what is wrong with the clients comes first
@@ -188,7 +188,7 @@ def check_output(path: Path | None, suffix: str, inputs: Iterable[Path] = ()) ->
         FileProblem: it cannot be written.
         ValueError: it ends in something else, or is one of the inputs.
     """
-    from turnout.files.atomic import check_writable
+    from turnout.files import check_writable
 
     if path is None:
         return
@@ -209,7 +209,7 @@ def problem_from(settings: Path | None, *options: Any) -> tuple[Problem, dict[st
     Raises:
         ValueError: a setting that no run has.
     """
-    from turnout.problem.population import population_from_table
+    from turnout.problem import population_from_table
     from turnout.settings import RUN_KEYS, Table, read_toml
 
     values = read_toml(settings) if settings else {}

@@ -13,10 +13,8 @@ from turnout.errors import FileProblem, invalid
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from turnout.problem.costs import Costs
-    from turnout.service.load_test.devices import Rehearsal
-    from turnout.service.load_test.load_test import Fleet
-    from turnout.service.load_test.record import FleetRecord
+    from turnout.problem import Costs
+    from turnout.service.load_test import Fleet, FleetRecord, Rehearsal
 
 KEPT = 256
 """Rounds whose bits stay in memory."""
@@ -61,7 +59,7 @@ def fleet(
 
     [bold]Example:[/bold] turnout fleet http://127.0.0.1:8440 --codes codes.txt --cut 0.95:200:50
     """
-    from turnout.service.load_test.load_test import Fleet
+    from turnout.service.load_test import Fleet
 
     if rounds is not None and rounds < 1:
         raise invalid("--rounds", "1 or more", rounds, "leave it out to go on until Ctrl-C")
@@ -91,7 +89,7 @@ def _read_codes(path: Path) -> list[str]:
 
 def _costs(count: int, all_there_are: bool, population: str | None, seed: int | None) -> Costs:
     """The costs of the first clients of a population."""
-    from turnout.problem.population import read_population
+    from turnout.problem import read_population
 
     if count < 1:
         raise invalid("--devices", "1 or more", count, "leave it out for one a code")
@@ -104,7 +102,7 @@ def _costs(count: int, all_there_are: bool, population: str | None, seed: int | 
 
 
 def _rehearsal(late: str | None, cut: str | None) -> Rehearsal:
-    from turnout.service.load_test.devices import Rehearsal
+    from turnout.service.load_test import Rehearsal
 
     given: dict[str, Any] = {}
     try:
@@ -128,7 +126,7 @@ def _go(prepared: Callable[..., Fleet], rounds: int | None, as_json: bool) -> Fl
     from rich.console import Console
     from rich.progress import Progress, SpinnerColumn, TextColumn
 
-    from turnout.service.network import run_in_loop
+    from turnout.service import run_in_loop
 
     console = Console(stderr=True)
     columns = (SpinnerColumn(), TextColumn("{task.description}"))

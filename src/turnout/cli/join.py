@@ -16,11 +16,9 @@ from turnout.cli import choices
 from turnout.errors import invalid
 
 if TYPE_CHECKING:
-    from turnout.client.ledger import Limit
-    from turnout.service.agent.agent import Agent
-    from turnout.service.agent.agreement import Agreement
-    from turnout.service.agent.rounds import RoundDone
-    from turnout.service.protocol import Welcome
+    from turnout.client import Limit
+    from turnout.service import Welcome
+    from turnout.service.agent import Agent, Agreement, RoundDone
 
 DELTA = 1e-6
 FOR_GOOD = 3
@@ -140,8 +138,7 @@ def join(
 
     [bold]Example:[/bold] turnout join https://coordinator.example:8443 --code CODE --cost 3.0 --folder charger
     """
-    from turnout.service.agent.membership import ledger_of, make_folder
-    from turnout.service.agent.work import CommandWork
+    from turnout.service.agent import CommandWork, ledger_of, make_folder
 
     if status is not None:
         _show_status(status, ledger, as_json)
@@ -164,13 +161,17 @@ def _take_part(
     screen: _Screen, url: str, folder: Path, costs: Any, rounds: int | None, options: dict[str, Any]
 ) -> None:
     """Run the agent until it ends or a signal ends it; what cannot be helped by a restart has a status of its own."""
-    from turnout.client.durable import StoreRolledBack
-    from turnout.client.ledger import LedgerRolledBack
-    from turnout.client.witness import NoPlace
-    from turnout.service.agent.agent import ASKED, BUDGET, Agent
-    from turnout.service.agent.agreement import Declined
-    from turnout.service.agent.connection import Halted, RefusedByCoordinator, Revoked
-    from turnout.service.agent.rounds import AgentProblem
+    from turnout.client import LedgerRolledBack, NoPlace, StoreRolledBack
+    from turnout.service.agent import (
+        ASKED,
+        BUDGET,
+        Agent,
+        AgentProblem,
+        Declined,
+        Halted,
+        RefusedByCoordinator,
+        Revoked,
+    )
 
     for_good = (Declined, RefusedByCoordinator, Revoked, AgentProblem, LedgerRolledBack, StoreRolledBack, NoPlace)
     with Agent(url, folder, costs, on_round=screen.round, on_problem=screen.problem, **options) as agent:
@@ -283,7 +284,7 @@ class _Screen:
 
 
 def _cost(number: float | None, file: Path | None, function: str | None) -> Any:
-    from turnout.client.cost_files import load, read_cost
+    from turnout.client import load, read_cost
 
     options = {"--cost": number, "--cost-file": file, "--cost-function": function}
     given = [name for name, value in options.items() if value is not None]
@@ -297,8 +298,8 @@ def _cost(number: float | None, file: Path | None, function: str | None) -> Any:
 
 def _limit(ledger: Path, given: dict[str, Any]) -> Limit | None:
     """The owner's, where a part of it is given; the rest as it was."""
-    from turnout.client.witness import limit_with
-    from turnout.service.agent.agent import USUAL_LIMIT
+    from turnout.client import limit_with
+    from turnout.service.agent import USUAL_LIMIT
 
     return limit_with(ledger, given, USUAL_LIMIT) if any(value is not None for value in given.values()) else None
 
@@ -315,7 +316,7 @@ def _signals(stop: Callable[[], None]) -> Iterator[None]:
 
 
 def _show_status(folder: Path, ledger: Path | None, as_json: bool) -> None:
-    from turnout.service.agent.membership import read_status
+    from turnout.service.agent import read_status
 
     found = read_status(folder, ledger)
     if as_json:

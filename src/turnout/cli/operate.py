@@ -13,7 +13,7 @@ from turnout.cli import choices
 from turnout.errors import invalid
 
 if TYPE_CHECKING:
-    from turnout.service.store.store import Store
+    from turnout.service.store import Store
 
 app = typer.Typer(
     name="operate",
@@ -33,8 +33,7 @@ WHO = "command line"
 
 def opened(location: str) -> Store:
     """The store of a run that exists."""
-    from turnout.service.store.backup import open_store
-    from turnout.service.store.store import StoreProblem
+    from turnout.service.store import StoreProblem, open_store
 
     store = open_store(location)
     if store.run() is None:
@@ -50,8 +49,8 @@ def codes(
     hours: Annotated[float | None, typer.Option(help="Until they expire.", show_default="24")] = None,
 ) -> None:
     """Make one-time enrolment codes, one a line. Only their hashes are kept: this is the one time you see them."""
-    from turnout.service.coordinator.enrolment import issue_codes
-    from turnout.service.store.store import USUAL_HOURS
+    from turnout.service.coordinator import issue_codes
+    from turnout.service.store import USUAL_HOURS
 
     made = issue_codes(opened(store), count, weight, USUAL_HOURS if hours is None else hours, WHO)
     typer.echo("\n".join(made))
@@ -60,7 +59,7 @@ def codes(
 @app.command()
 def devices(store: Location = "turnout.db", as_json: choices.AsJson = False) -> None:
     """List the devices: number, tag (as the device shows it), weight, the round it joined, the round it left."""
-    from turnout.service.protocol import tag_of
+    from turnout.service import tag_of
 
     found = opened(store).devices()
     if as_json:
@@ -80,7 +79,7 @@ def revoke(
     store: Location = "turnout.db",
 ) -> None:
     """Void a device's token: it is no member from the open round on."""
-    from turnout.service.protocol import tag_of
+    from turnout.service import tag_of
 
     books = opened(store)
     found = [one.slot for one in books.devices() if device.lower() in (str(one.slot), tag_of(one.token))]
@@ -149,8 +148,8 @@ def export(
     store: Location = "turnout.db",
 ) -> None:
     """Write the run as a trajectory, the same as a simulation's."""
-    from turnout.files.atomic import check_new
-    from turnout.service.coordinator.export import export as make
+    from turnout.files import check_new
+    from turnout.service.coordinator import export as make
 
     check_new(output)
     trajectory = make(opened(store))
@@ -170,8 +169,8 @@ def books(
 
     from rich.console import Console
 
-    from turnout.files.atomic import check_new, whole_file
-    from turnout.service.coordinator.export import DEVICE_COLUMNS, ROUND_COLUMNS, device_rows, round_rows
+    from turnout.files import check_new, whole_file
+    from turnout.service.coordinator import DEVICE_COLUMNS, ROUND_COLUMNS, device_rows, round_rows
 
     check_new(output)
     kept = opened(store)
@@ -192,7 +191,7 @@ def password(
     output: Annotated[Path, typer.Argument(help="A new file, for `turnout serve --password-file`.")],
 ) -> None:
     """Make an operator's password and say it this once: the file holds its scrypt hash alone."""
-    from turnout.service.operator.guard import new_password_file
+    from turnout.service.operator import new_password_file
 
     typer.echo(new_password_file(output, hash_only=True))
 
@@ -213,7 +212,7 @@ def restore(
     store: Location = "turnout.db",
 ) -> None:
     """Make a new store from a backup; an existing one is never overwritten. The run is paused: see what is undone."""
-    from turnout.service.store.backup import restore as make
+    from turnout.service.store import restore as make
 
     found = make(copy, store, WHO)
     control, place = found.control, store.rpartition("@")[2]

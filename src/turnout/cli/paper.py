@@ -22,7 +22,7 @@ def paper(
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-    from turnout.paper.reproduce import reproduce
+    from turnout.paper import reproduce
 
     try:
         output.mkdir(parents=True, exist_ok=True)

@@ -15,9 +15,8 @@ from turnout.errors import Interrupted, invalid
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
-    from turnout.plan.frontier import Frontier
-    from turnout.plan.plan import Plan
-    from turnout.problem.problem import Problem
+    from turnout.plan import Frontier, Plan
+    from turnout.problem import Problem
 
 
 def plan(
@@ -51,8 +50,8 @@ def plan(
 
     [bold]Example:[/bold] turnout plan --budget 6 --rounds 10000 -o plan.toml
     """
-    from turnout.plan.plan import plan as make
-    from turnout.plan.wish import Wish
+    from turnout.plan import Wish
+    from turnout.plan import plan as make
     from turnout.settings import Table
 
     choices.check_output(output, ".toml", [path for path in (settings, population and Path(population)) if path])
@@ -116,7 +115,7 @@ def _other(offer: Any) -> dict[str, Any]:
 
 
 def _print(found: Plan, facts: dict[str, Any], output: Path | None) -> None:
-    from turnout.algorithm.mechanisms import in_words
+    from turnout.algorithm import in_words
 
     outlook, (low, high) = found.outlook, facts["cost_gap_band_percent"]
     settled = "" if outlook.settling_rounds is None else f", settled after {outlook.settling_rounds} rounds"
@@ -143,7 +142,7 @@ def _print(found: Plan, facts: dict[str, Any], output: Path | None) -> None:
 
 def _write(path: Path, settings: dict[str, Any], facts: dict[str, Any]) -> None:
     """The settings as TOML, with what to expect as a comment."""
-    from turnout.files.atomic import whole_file
+    from turnout.files import whole_file
 
     lines = [f"# {facts['account']}", f"# expected: {facts['cost_gap_percent']:.2f} % above the optimum"]
     tables = {name: value for name, value in settings.items() if isinstance(value, dict)}
@@ -206,9 +205,9 @@ def frontier(
 
     [bold]Example:[/bold] turnout frontier --rounds 10000 --observer both -o frontier.html
     """
-    from turnout.plan.wish import Wish
-    from turnout.privacy.observer import EVERY_REPORT, OBSERVERS, SUM
-    from turnout.report.page import plotly_source
+    from turnout.plan import Wish
+    from turnout.privacy import EVERY_REPORT, OBSERVERS, SUM
+    from turnout.report import plotly_source
     from turnout.settings import Table
 
     choices.check_output(output, ".html")
@@ -237,7 +236,7 @@ def _work(problem: Problem, wishes: list[dict[str, Any]], quiet: bool) -> tuple[
     from rich.console import Console
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-    from turnout.plan.frontier import growing
+    from turnout.plan import growing
 
     done: list[Frontier] = []
     console = Console(stderr=True)
@@ -262,7 +261,7 @@ def _tell(bar: Progress, task: TaskID, observer: str, coming: str) -> None:
 def _say(found: list[dict[str, Any]], output: Path | None, as_json: bool, stopped: bool) -> None:
     from rich.console import Console
 
-    from turnout.report.frontier_report import frontier_page, heading, notes
+    from turnout.report import frontier_page, heading, notes
 
     if output is not None and found:
         frontier_page(found).save(output)
@@ -287,7 +286,7 @@ def _facts_table(facts: dict[str, Any]) -> Any:
     """The table for a terminal."""
     from rich.table import Table
 
-    from turnout.report.frontier_report import frontier_rows
+    from turnout.report import frontier_rows
 
     header, rows = frontier_rows(facts)
     table = Table()

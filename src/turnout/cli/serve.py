@@ -13,8 +13,8 @@ from turnout.cli import choices
 from turnout.errors import MissingExtra
 
 if TYPE_CHECKING:
-    from turnout.service.coordinator.serve import Place
-    from turnout.service.http.listeners import Bound
+    from turnout.service.coordinator import Place
+    from turnout.service.http import Bound
 
 
 Store = Annotated[str, typer.Option(envvar="TURNOUT_STORE", help="Where the run is kept: a file, or postgresql://…")]
@@ -100,8 +100,8 @@ def serve(
     [bold]Example:[/bold] turnout serve --capacity 5 --missing absent
     """
     _needs_extra()
-    from turnout.service.coordinator.serve import Place
-    from turnout.service.logs import start_logging
+    from turnout.service import start_logging
+    from turnout.service.coordinator import Place
 
     start_logging(log_format)
     rules = {"safety.missing": missing, "safety.hard_limit": hard_limit, "wait_for": wait_for, "capacity": capacity}
@@ -122,12 +122,11 @@ def _needs_extra() -> None:
 def _serve(
     store: str, run: str | None, given: dict[str, Any], devices: Place, operator: Place, password_file: Path | None
 ) -> None:
-    from turnout.service.coordinator.serve import begin_or_continue
-    from turnout.service.coordinator.serve import serve as go
-    from turnout.service.http.listeners import check
-    from turnout.service.network import run_in_loop
-    from turnout.service.store.backup import open_store
-    from turnout.service.store.store import TAKEN, StoreProblem
+    from turnout.service import run_in_loop
+    from turnout.service.coordinator import begin_or_continue
+    from turnout.service.coordinator import serve as go
+    from turnout.service.http import check
+    from turnout.service.store import TAKEN, StoreProblem, open_store
 
     for place in (devices, operator):  # nothing is begun that could not be served
         check(place.listener(None))
@@ -160,7 +159,7 @@ def _given(settings: Path | None, options: dict[str, Any], changes: list[str]) -
 
 def _password(store: str, path: Path | None) -> tuple[Path, str]:
     """The password's file, made if it is not there, and the hash to check against."""
-    from turnout.service.operator.guard import new_password_file, password_hash
+    from turnout.service.operator import new_password_file, password_hash
 
     if path is None:
         path = Path("turnout.password" if "://" in store else f"{store}.password")

@@ -12,7 +12,7 @@ from turnout.cli import choices
 from turnout.errors import invalid
 
 if TYPE_CHECKING:
-    from turnout.simulation.trajectory import Trajectory
+    from turnout.simulation import Trajectory
 
 
 def report(
@@ -25,9 +25,8 @@ def report(
 
     [bold]Example:[/bold] turnout report run.npz longer.npz -o runs.html
     """
-    from turnout.report.page import plotly_source
-    from turnout.report.run_report import run_page
-    from turnout.simulation.trajectory import Trajectory
+    from turnout.report import plotly_source, run_page
+    from turnout.simulation import Trajectory
 
     choices.check_output(output, ".html", runs)
     plotly_source()  # says what to install, before any work is done
@@ -62,7 +61,7 @@ def show(
 
     [bold]Example:[/bold] turnout show run.npz
     """
-    from turnout.simulation.trajectory import Trajectory
+    from turnout.simulation import Trajectory
 
     trajectory = Trajectory.load(file)
     facts = summary(trajectory)
@@ -74,7 +73,7 @@ def show(
 
 def summary(trajectory: Trajectory) -> dict[str, Any]:
     """The facts of a run, as JSON takes them."""
-    from turnout.simulation.trajectory import privacy_in_words
+    from turnout.simulation import privacy_in_words
 
     tail = trajectory.last(400)
     return {
@@ -103,9 +102,9 @@ def print_summary(trajectory: Trajectory, facts: dict[str, Any]) -> None:
     from rich.markup import escape
     from rich.table import Table
 
-    from turnout.algorithm.mechanisms import in_words
+    from turnout.algorithm import in_words
     from turnout.display import number, off
-    from turnout.simulation.trajectory import mechanisms_in_words
+    from turnout.simulation import mechanisms_in_words
 
     table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
     table.add_row("run", f"{facts['rounds']:,} rounds of {facts['clients']:,} clients, seed {facts['seed']}")

@@ -12,8 +12,7 @@ from turnout.cli import choices
 from turnout.errors import Interrupted, invalid
 
 if TYPE_CHECKING:
-    from turnout.simulation.run_settings import Run
-    from turnout.simulation.trajectory import Trajectory
+    from turnout.simulation import Run, Trajectory
 
 _LIKE_PAPER = "9 / clients, for half of the paper's clients"
 
@@ -49,7 +48,7 @@ def simulate(
     [bold]Example:[/bold] turnout simulate --beta 3.5 --rounds 2000 -o run.npz
     """
     from turnout.settings import Table, read_toml
-    from turnout.simulation.run_settings import run_from_settings
+    from turnout.simulation import run_from_settings
 
     choices.check_output(output, ".npz")
     if resume is not None:
@@ -106,8 +105,7 @@ def _note_on_server(values: dict[str, Any]) -> str:
 
 
 def _continued(path: Path, rounds: int | None, engine: str | None, others: tuple[Any, ...]) -> Run:
-    from turnout.simulation.run_settings import continuation
-    from turnout.simulation.trajectory import Trajectory
+    from turnout.simulation import Trajectory, continuation
 
     if any(option is not None for option in others):
         allowed = "used with --rounds, --engine, --threads, --output and --json only"
@@ -141,7 +139,7 @@ def _go(run: Run, threads: int | None, output: Path | None, as_json: bool) -> No
 
 def _report(trajectory: Trajectory, run: Run, output: Path | None, as_json: bool, stopped: bool) -> None:
     from turnout.cli.show import print_summary, summary
-    from turnout.problem.optimum import optimum
+    from turnout.problem import optimum
 
     facts: dict[str, Any] = summary(trajectory)
     if facts["optimum_cost"] is None:  # a run does not keep all that it was made from
@@ -179,9 +177,9 @@ def optimum(
     import numpy as np
 
     from turnout.display import number
-    from turnout.files.atomic import whole_file
-    from turnout.problem.optimum import kkt_residual
-    from turnout.problem.optimum import optimum as solve
+    from turnout.files import whole_file
+    from turnout.problem import kkt_residual
+    from turnout.problem import optimum as solve
 
     choices.check_output(output, ".csv", [] if population is None else [Path(population)])
     problem, _ = choices.problem_from(settings, population, clients, population_seed, capacity)

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from turnout.cli import choices
-from turnout.service.network import Address, Unreachable, what_to_correct
+from turnout.service import Address, Unreachable, what_to_correct
 
 HEALTHY, TROUBLED = 0, 1
 """The exit codes; like every error of a command, no answer is 2."""
@@ -32,8 +32,7 @@ def status(
 
     [bold]Example:[/bold] turnout status http://127.0.0.1:8441 --password-file operator.password
     """
-    from turnout.service.operator.guard import read_password
-    from turnout.service.operator.metrics import troubles
+    from turnout.service.operator import read_password, troubles
 
     ask = _Asking(url, read_password(password_file), ca)
     snapshot = ask.object("/api/snapshot")

@@ -12,8 +12,7 @@ from turnout.cli import choices
 from turnout.errors import FileProblem, MissingExtra
 
 if TYPE_CHECKING:
-    from turnout.sweep.design import Design
-    from turnout.sweep.table import Results
+    from turnout.sweep import Design, Results
 
 TABLE, PAGE = "table.csv", "summary.html"
 
@@ -40,9 +39,8 @@ def sweep(
 
     [bold]Example:[/bold] turnout sweep examples/sweep.toml --output results/sweep
     """
-    from turnout.files.atomic import check_writable
-    from turnout.sweep.sweep import read_design, results_so_far
-    from turnout.sweep.table import SUFFIXES, check_suffix
+    from turnout.files import check_writable
+    from turnout.sweep import SUFFIXES, check_suffix, read_design, results_so_far
 
     is_table = output.suffix in SUFFIXES
     folder, table = (output.parent, check_suffix(output)) if is_table else (output, output / TABLE)
@@ -80,7 +78,7 @@ def _go(plan: Design, folder: Path, jobs: int | None, on: str, as_json: bool) ->
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    from turnout.sweep.sweep import sweep as run_all
+    from turnout.sweep import sweep as run_all
 
     console = Console(stderr=True)
     columns = (TextColumn("sweeping"), BarColumn(), MofNCompleteColumn(), TextColumn("runs"), TimeRemainingColumn())
@@ -98,7 +96,7 @@ def _go(plan: Design, folder: Path, jobs: int | None, on: str, as_json: bool) ->
 
 def _page(results: Results, design: Path, path: Path) -> Path | None:
     """The summary page; none without the library that draws, which the table does not need."""
-    from turnout.report.sweep_report import sweep_page
+    from turnout.report import sweep_page
 
     try:
         return sweep_page(results, design.stem).save(path)

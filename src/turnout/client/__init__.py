@@ -1,4 +1,60 @@
-"""The durable client: reserve, toss, store, report. What a network agent and a Flower client share.
+"""The durable client: it reserves, tosses, stores, reports. Agents, the load test and Flower clients share it.
 
-It needs neither simulation nor theory: a small device has the base install only.
+Its ledger counts what was given away about one private cost, and its witness notices an old copy.
+The base install is enough: neither simulation nor theory.
 """
+
+from turnout.client.cost_files import Cost, cost_from, load, read_cost
+from turnout.client.durable import (
+    DATUM,
+    LEDGER,
+    ROUNDS,
+    DurableClient,
+    Stopped,
+    StoreRolledBack,
+    account_for_all,
+    at_most,
+    has_reported,
+    settings_of,
+)
+from turnout.client.ledger import DELTA, BudgetSpent, Ledger, LedgerRolledBack, check_place
+from turnout.client.limit import Limit, limit_with, read_ledger
+from turnout.client.store import KEPT, Conflict, Decision, RoundLost, RoundPassed, missed
+from turnout.client.witness import NoPlace, usual_place
+
+__all__ = [
+    "DATUM",
+    "DELTA",
+    "KEPT",
+    "LEDGER",
+    "ROUNDS",
+    "BudgetSpent",
+    "Conflict",
+    "Cost",
+    "Decision",
+    "DurableClient",
+    "Ledger",
+    "LedgerRolledBack",
+    "Limit",
+    "NoPlace",
+    "RoundLost",
+    "RoundPassed",
+    "Stopped",
+    "StoreRolledBack",
+    "account_for_all",
+    "at_most",
+    "check_place",
+    "cost_from",
+    "has_reported",
+    "limit_with",
+    "load",
+    "missed",
+    "read_cost",
+    "read_ledger",
+    "settings_of",
+    "usual_place",
+]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from turnout.errors import FileProblem, invalid
-from turnout.problem.costs import Costs, PolynomialCosts, check_costs
+from turnout.problem import Costs, PolynomialCosts, check_costs
 from turnout.settings import Table, read_toml
 
 Cost = float | Costs

@@ -30,20 +30,24 @@ from typing import Any
 
 import numpy as np
 
-from turnout.algorithm.arithmetic import inside
-from turnout.algorithm.client import Averaging, ClientState, Prior, client_step
-from turnout.algorithm.coins import ENROLMENT, Coins, KeyedCoins
-from turnout.algorithm.mechanism import Mechanism, Public
-from turnout.algorithm.thresholds import on_the_coin
+from turnout.algorithm import (
+    Averaging,
+    ClientState,
+    Coins,
+    KeyedCoins,
+    Mechanism,
+    Prior,
+    Public,
+    client_step,
+    inside,
+    on_the_coin,
+)
 from turnout.client.ledger import BudgetSpent, Ledger
-from turnout.client.spending import Kind
 from turnout.client.store import Decision, OnFile, RoundLost, RoundPassed, RoundStore, Stop
 from turnout.errors import TurnoutError, invalid
-from turnout.files.journal import Disk
-from turnout.privacy.accounting import Account
-from turnout.privacy.certificate import certificate
-from turnout.privacy.observer import Observer
-from turnout.problem.costs import Array, Costs, PolynomialCosts
+from turnout.files import Disk
+from turnout.privacy import Account, Kind, Observer, certificate
+from turnout.problem import ENROLMENT, Array, Costs, PolynomialCosts
 
 LEDGER, ROUNDS = "ledger.jsonl", "rounds.jsonl"
 """A client's ledger in its folder, unless it is elsewhere; and a run's file, in the run's folder."""

@@ -37,12 +37,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NoReturn
 
-from turnout.client.spending import UNKNOWN, Kind, Spending, as_epsilon, plain, read_limit
-from turnout.client.spending import Limit as Limit
-from turnout.client.witness import Note, Witness, last_place, place_in, usual_place
+from turnout.client.limit import Limit, as_epsilon, last_place, place_in, read_limit
+from turnout.client.witness import Note, Witness, usual_place
 from turnout.errors import FileProblem, TurnoutError, invalid
-from turnout.files.journal import PATIENCE, Disk, Head, Journal
-from turnout.privacy.accounting import Account
+from turnout.files import PATIENCE, Disk, Head, Journal
+from turnout.privacy import UNKNOWN, Account, Kind, Spending, plain
 
 DELTA = 1e-6
 """Of the total that a ledger shows of itself."""

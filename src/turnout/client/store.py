@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from turnout.algorithm.client import Averaging, ClientState
-from turnout.client.spending import plain
+from turnout.algorithm import Averaging, ClientState
 from turnout.errors import TurnoutError, invalid
-from turnout.files.journal import Disk, Journal, entries_of
+from turnout.files import Disk, Journal, entries_of
+from turnout.privacy import plain
 
 KEPT = 256
 """Rounds whose bits stay on file, at least; an acknowledgement may come as late as that."""

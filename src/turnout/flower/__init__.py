@@ -8,50 +8,58 @@ The names are loaded on first use: a device imports the client's side alone, wit
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from turnout.errors import MissingExtra
+from turnout._lazy import lazy
 
 if TYPE_CHECKING:
-    from turnout.client.ledger import Limit
+    from turnout.client import Limit
     from turnout.flower.client_mod import Device, self_selection_mod
+    from turnout.flower.client_state import StateDirectory
     from turnout.flower.in_process import InProcessGrid, run_in_process
+    from turnout.flower.protocol import Question, mechanism_text
+    from turnout.flower.replies import ParticipationBook, StoredUpdates, arrays_of, with_arrays, with_weight
     from turnout.flower.self_selection import AtLeast, SelfSelection, at_least
-
-_HOME = {
-    "AtLeast": "capacity",
-    "Device": "cost_sources",
-    "InProcessGrid": "in_process",
-    "Limit": "client_mod",
-    "SelfSelection": "self_selection",
-    "at_least": "capacity",
-    "run_in_process": "in_process",
-    "self_selection_mod": "client_mod",
-}
 
 __all__ = [
     "AtLeast",
     "Device",
     "InProcessGrid",
     "Limit",
+    "ParticipationBook",
+    "Question",
     "SelfSelection",
+    "StateDirectory",
+    "StoredUpdates",
+    "arrays_of",
     "at_least",
+    "mechanism_text",
     "run_in_process",
     "self_selection_mod",
+    "with_arrays",
+    "with_weight",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module 'turnout.flower' has no attribute {name!r}")
-    try:
-        return getattr(importlib.import_module(f"turnout.flower.{_HOME[name]}"), name)
-    except ModuleNotFoundError as missing:
-        if missing.name is None or missing.name.split(".")[0] != "flwr":
-            raise
-        raise MissingExtra(f"turnout.flower.{name}", library="flwr", extra="flower") from None
-
-
-def __dir__() -> list[str]:
-    return __all__
+__getattr__, __dir__ = lazy(
+    __name__,
+    {
+        "AtLeast": "self_selection",
+        "Device": "client_mod",
+        "InProcessGrid": "in_process",
+        "Limit": "client_mod",
+        "ParticipationBook": "replies",
+        "Question": "protocol",
+        "SelfSelection": "self_selection",
+        "StateDirectory": "client_state",
+        "StoredUpdates": "replies",
+        "arrays_of": "replies",
+        "at_least": "self_selection",
+        "mechanism_text": "protocol",
+        "run_in_process": "in_process",
+        "self_selection_mod": "client_mod",
+        "with_arrays": "replies",
+        "with_weight": "replies",
+    },
+    library="flwr",
+    extra="flower",
+)

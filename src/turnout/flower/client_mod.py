@@ -13,13 +13,9 @@ from typing import Any
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp.typing import ClientAppCallable, Mod
 
-from turnout.algorithm.coins import Coins, SeededCoins, SystemCoins
-from turnout.algorithm.mechanism import Mechanism, check_mechanism
-from turnout.client.cost_files import Cost, cost_from, load
-from turnout.client.cost_files import read_cost as read_cost
-from turnout.client.durable import Stopped
-from turnout.client.ledger import BudgetSpent, Limit
-from turnout.client.store import RoundLost, RoundPassed
+from turnout.algorithm import Coins, Mechanism, SeededCoins, SystemCoins, check_mechanism
+from turnout.client import BudgetSpent, Cost, Limit, RoundLost, RoundPassed, Stopped, cost_from, load
+from turnout.client import read_cost as read_cost
 from turnout.errors import TurnoutError, check_kind, invalid
 from turnout.flower.client_state import StateDirectory, StudyState
 from turnout.flower.protocol import (
@@ -35,8 +31,8 @@ from turnout.flower.protocol import (
     mechanism_from_text,
     no_answer,
 )
-from turnout.privacy.certificate import Certificate, certificate
-from turnout.problem.costs import Costs
+from turnout.privacy import Certificate, certificate
+from turnout.problem import Costs
 
 NUMBER, FILE, FUNCTION = "turnout-cost", "turnout-cost-file", "turnout-cost-function"
 """The keys of node-config, of which one must be there."""

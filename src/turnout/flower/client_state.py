@@ -11,16 +11,24 @@ from typing import Any, TypeVar
 import numpy as np
 from flwr.app import ConfigRecord, RecordDict
 
-from turnout.algorithm.client import Averaging, ClientState, Prior, client_step
-from turnout.algorithm.coins import ENROLMENT, Coins
-from turnout.algorithm.mechanism import Mechanism
-from turnout.client.durable import DATUM, LEDGER, DurableClient, Stopped, account_for_all
-from turnout.client.ledger import Ledger, Limit
-from turnout.client.store import Conflict, RoundLost, RoundPassed, missed
-from turnout.client.witness import limit_with
-from turnout.files.journal import Disk, InUse
+from turnout.algorithm import Averaging, ClientState, Coins, Mechanism, Prior, client_step
+from turnout.client import (
+    DATUM,
+    LEDGER,
+    Conflict,
+    DurableClient,
+    Ledger,
+    Limit,
+    RoundLost,
+    RoundPassed,
+    Stopped,
+    account_for_all,
+    limit_with,
+    missed,
+)
+from turnout.files import Disk, InUse
 from turnout.flower.protocol import RECORD, Question
-from turnout.problem.costs import Costs, PolynomialCosts
+from turnout.problem import ENROLMENT, Costs, PolynomialCosts
 
 PATIENCE = 10.0
 """Seconds to wait for another process of this client that is just deciding."""

@@ -15,8 +15,7 @@ from typing import Self
 import numpy as np
 from flwr.app import ConfigRecord, Error, Message, RecordDict
 
-from turnout.algorithm.mechanism import Mechanism
-from turnout.algorithm.mechanisms import check_known, mechanism_from_settings
+from turnout.algorithm import Mechanism, check_known, mechanism_from_settings
 from turnout.errors import invalid
 from turnout.settings import Table
 
@@ -144,7 +143,7 @@ def mechanism_text(mechanism: Mechanism) -> str:
         ValueError: a parameter differs by client.
 
     Example:
-        >>> from turnout.algorithm.mechanisms.clamp import Clamp
+        >>> from turnout.algorithm import Clamp
         >>> mechanism_text(Clamp(epsilon=1.0, center=0.3))
         '{"kind": "clamp", "epsilon": 1.0, "center": 0.3}'
     """

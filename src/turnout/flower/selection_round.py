@@ -13,9 +13,7 @@ from flwr.serverapp import Grid
 from flwr.serverapp import strategy as flower
 from flwr.serverapp.strategy import Strategy
 
-from turnout.algorithm.client import Prior
-from turnout.algorithm.controllers import Controller
-from turnout.algorithm.mechanism import Mechanism
+from turnout.algorithm import Controller, Mechanism, Prior
 from turnout.errors import TurnoutError, invalid
 from turnout.flower.protocol import (
     ABSTAINED,
@@ -28,9 +26,8 @@ from turnout.flower.protocol import (
     read_answer,
 )
 from turnout.flower.replies import ParticipationBook
-from turnout.privacy.account_of import PublicAccount
-from turnout.problem.costs import PolynomialCosts
-from turnout.problem.problem import Problem
+from turnout.privacy import PublicAccount
+from turnout.problem import PolynomialCosts, Problem
 
 NEEDS_A_FIXED_COHORT = (
     flower.DifferentialPrivacyClientSideAdaptiveClipping,
@@ -85,18 +82,18 @@ def shares_reached(mechanism: Mechanism) -> tuple[float, float]:
     """(least, most) share of the nodes that comes on average: what a signal of 0 and an endless one bring.
 
     Example:
-        >>> from turnout.algorithm.mechanisms.clamp import Clamp
+        >>> from turnout.algorithm import Clamp
         >>> [round(share, 4) for share in shares_reached(Clamp(1.0))]
         [0.2689, 0.7311]
     """
-    from turnout.theory.feasibility import reachable
+    from turnout.theory import reachable
 
     return reachable(_anybody(1, 1.0), mechanism)
 
 
 def check_capacity_of(clients: int, capacity: float, mechanism: Mechanism) -> None:
     """Refuse a capacity that the mechanism cannot bring about, from public data alone: how many, and its box."""
-    from turnout.theory.feasibility import check_feasible
+    from turnout.theory import check_feasible
 
     check_feasible(_anybody(clients, capacity), mechanism)
 

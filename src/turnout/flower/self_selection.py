@@ -14,10 +14,7 @@ from flwr.serverapp import Grid
 from flwr.serverapp import strategy as flower
 from flwr.serverapp.strategy import Strategy
 
-from turnout.algorithm.client import Prior
-from turnout.algorithm.controllers import Controller, SelfTuningController
-from turnout.algorithm.mechanism import Mechanism, check_mechanism
-from turnout.algorithm.mechanisms.clamp import Clamp
+from turnout.algorithm import Clamp, Controller, Mechanism, Prior, SelfTuningController, check_mechanism
 from turnout.errors import TurnoutError, check_number, invalid
 from turnout.flower.protocol import RECORD, mechanism_text
 from turnout.flower.replies import (
@@ -43,8 +40,7 @@ from turnout.flower.selection_round import (
     is_weighted_average,
     shares_reached,
 )
-from turnout.privacy.account_of import PublicAccount
-from turnout.privacy.observer import EVERY_REPORT
+from turnout.privacy import EVERY_REPORT, PublicAccount
 
 SPREAD = 1.07
 """Turnouts spread so many times as far as independent coins with a constant mean would, because the signal

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from turnout.algorithm.mechanisms.paper_coin import coin_probability
+from turnout.algorithm import coin_probability
 from turnout.paper.runs import Numbers, paper_problem
 from turnout.paper.settings import CLASSICAL, SETTINGS, beta_name
 from turnout.paper.sources import full_runs, seeds

@@ -16,7 +16,7 @@ from turnout.paper.settings import CLASSICAL
 from turnout.paper.sources import full_runs
 from turnout.paper.store import Store
 from turnout.paper.style import COLOURS, LABELS, letter, panels
-from turnout.problem.optimum import optimum
+from turnout.problem import optimum
 
 NAME = "fig1-distance"
 

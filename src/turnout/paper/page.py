@@ -14,8 +14,7 @@ from turnout.paper.settings import CLASSICAL, SETTINGS, beta_name
 from turnout.paper.sources import forecasts, seeds
 from turnout.paper.store import Store
 from turnout.paper.style import COLOURS, LABELS
-from turnout.report.page import Markup, Page
-from turnout.report.traces import INK, Trace, band, bars, chart, line
+from turnout.report import INK, Markup, Page, Trace, band, bars, chart, line
 
 _COLOURS = COLOURS | {CLASSICAL: INK}  # on a page, grey follows light and dark
 _LOG = {"type": "log", "dtick": 1}

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from turnout.errors import MissingExtra
-from turnout.files.atomic import whole_file
+from turnout.files import whole_file
 from turnout.paper import fig1_distance, fig2_cost, fig3_privacy_error, fig4_turnout, fig5_signal
 from turnout.paper.claims import judge
 from turnout.paper.page import make_page

@@ -8,19 +8,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from turnout.algorithm.client import intent
-from turnout.algorithm.mechanism import Mechanism
-from turnout.algorithm.mechanisms.paper_coin import PaperCoin, coin_probability
+from turnout.algorithm import Mechanism, PaperCoin, coin_probability, intent
 from turnout.paper.settings import SETTINGS, server
-from turnout.privacy.lemma import network_epsilon
-from turnout.problem.costs import Array
-from turnout.problem.optimum import Optimum, optimum
-from turnout.problem.population import paper_population
-from turnout.problem.problem import Problem
-from turnout.simulation.recording import Keep
-from turnout.simulation.simulate import simulate
-from turnout.simulation.trajectory import Trajectory
-from turnout.theory.fixed_point import predict
+from turnout.privacy import network_epsilon
+from turnout.problem import Array, Optimum, Problem, optimum, paper_population
+from turnout.simulation import Keep, Trajectory, simulate
+from turnout.theory import predict
 
 Numbers = dict[str, npt.NDArray[Any]]
 

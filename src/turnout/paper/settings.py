@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from turnout.algorithm.controllers import IntegralController
-from turnout.algorithm.mechanism import Mechanism
-from turnout.algorithm.mechanisms.classical import Classical
-from turnout.algorithm.mechanisms.paper_coin import PaperCoin
+from turnout.algorithm import Classical, IntegralController, Mechanism, PaperCoin
 
 
 class Setting(NamedTuple):

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 import turnout
-from turnout.files.atomic import whole_file
+from turnout.files import whole_file
 from turnout.paper.runs import Numbers
 from turnout.paper.settings import SETTINGS
 

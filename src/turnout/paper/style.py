@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from turnout.errors import MissingExtra
-from turnout.files.atomic import whole_file
+from turnout.files import whole_file
 from turnout.paper.settings import CLASSICAL, SETTINGS, beta_name
-from turnout.report.picture import STYLE
-from turnout.report.traces import PALETTE
+from turnout.report import PALETTE, STYLE
 
 COLOURS = {CLASSICAL: "#444444"} | {
     beta_name(beta): colour for beta, colour in zip(SETTINGS["betas"].value, PALETTE, strict=False)

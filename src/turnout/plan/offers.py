@@ -9,27 +9,25 @@ from functools import lru_cache
 
 import numpy as np
 
-from turnout.algorithm.client import Averaging, Prior, released
-from turnout.algorithm.coins import SeededCoins
-from turnout.algorithm.controllers import IntegralController
-from turnout.algorithm.mechanism import Mechanism
-from turnout.algorithm.mechanisms import releases_once
-from turnout.algorithm.mechanisms.clamp import Clamp
-from turnout.algorithm.mechanisms.learned_memoized import LearnedMemoized
-from turnout.algorithm.mechanisms.memoized import Memoized
-from turnout.algorithm.mechanisms.randomized_response import RandomizedResponse
-from turnout.algorithm.mechanisms.tracking_clamp import TrackingClamp
+from turnout.algorithm import (
+    Averaging,
+    Clamp,
+    IntegralController,
+    LearnedMemoized,
+    Mechanism,
+    Memoized,
+    Prior,
+    RandomizedResponse,
+    SeededCoins,
+    TrackingClamp,
+    released,
+    releases_once,
+)
 from turnout.display import off
 from turnout.plan.wish import Wish
-from turnout.privacy.account_of import account_of
-from turnout.privacy.accounting import Account
-from turnout.privacy.floor import best_release
-from turnout.privacy.observer import EVERY_REPORT, PUBLIC_DESIGN, Observer
-from turnout.problem.optimum import optimum
-from turnout.problem.problem import Problem
-from turnout.theory.feasibility import reachable
-from turnout.theory.fixed_point import Forecast, predict
-from turnout.theory.tuning import tune
+from turnout.privacy import EVERY_REPORT, PUBLIC_DESIGN, Account, Observer, account_of, best_release
+from turnout.problem import Problem, optimum
+from turnout.theory import Forecast, predict, reachable, tune
 
 _RELEASES = 12  # of the levels that clients release at joining: chance decides how well they suit
 _TWO_SIDED = 1.96  # standard deviations of a 95 % band
@@ -83,7 +81,7 @@ def outlook(problem: Problem, mechanism: Mechanism, rounds: int, averaging: Aver
 
     Example:
         >>> from turnout import paper_population
-        >>> from turnout.algorithm.mechanisms.clamp import Clamp
+        >>> from turnout.algorithm import Clamp
         >>> problem = paper_population().problem(600)
         >>> found = outlook(problem, Clamp(2.0), 1000, Averaging(), Prior(0.5))
         >>> round(100 * found.gap, 1), round(found.forecast.spread)
@@ -107,7 +105,7 @@ def released_gaps(problem: Problem, mechanism: Mechanism) -> list[float]:
 
     Example:
         >>> from turnout import paper_population
-        >>> from turnout.algorithm.mechanisms.memoized import Memoized
+        >>> from turnout.algorithm import Memoized
         >>> len(released_gaps(paper_population(clients=40).problem(20), Memoized(4.0, price=10.0)))
         12
     """

@@ -5,15 +5,15 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from turnout.algorithm.client import Averaging
+from turnout.algorithm import Averaging
 from turnout.errors import invalid
-from turnout.privacy.observer import EVERY_REPORT, OBSERVERS, SUM, Observer
-from turnout.problem.problem import Problem, check_problem
+from turnout.privacy import EVERY_REPORT, OBSERVERS, SUM, Observer
+from turnout.problem import Problem, check_problem
 
 
 @dataclass(frozen=True, eq=False)
 class Wish:
-    """What is wanted of a deployment; a budget, a gap, or both. `turnout.plan.plan.plan` grants it.
+    """What is wanted of a deployment; a budget, a gap, or both. `turnout.plan.planning.plan` grants it.
 
     Args:
         problem: the clients (or a guess of them) and the capacity.

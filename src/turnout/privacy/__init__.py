@@ -1,1 +1,96 @@
-"""What a report gives away."""
+"""What an observer may learn: certificates per report, accounts over many, filters, the paper's Lemma, the floor.
+
+Every epsilon says per report or in total, against which `Observer`, and under which assumptions.
+"""
+
+from turnout.privacy.accounting import (
+    EVERYTHING,
+    UP,
+    Account,
+    check_delta,
+    least_epsilon,
+    provided,
+    report_epsilon,
+    shown,
+    total_delta,
+    total_epsilon,
+)
+from turnout.privacy.accounts import PublicAccount, account_of
+from turnout.privacy.certificates import Certificate, certificate, worst_of
+from turnout.privacy.filter import RenyiFilter, renyi_epsilon, renyi_to_epsilon
+from turnout.privacy.floors import Floor, best_release, floor
+from turnout.privacy.lemma import combined_epsilon, lemma_epsilon, network_epsilon
+from turnout.privacy.observer import (
+    ABSENT,
+    EVERY_REPORT,
+    FIXED_NUMBER,
+    LAST,
+    LOST_BOOKS,
+    NOT_ADAPTIVE,
+    OBSERVERS,
+    ONE_LEDGER,
+    OTHERS_REPORT,
+    PUBLIC_DESIGN,
+    PUBLIC_HISTORY,
+    RELEASED_ONCE,
+    SUM,
+    TRUSTED_AGGREGATOR,
+    UNWITNESSED,
+    Observer,
+)
+from turnout.privacy.spending import UNKNOWN, Kind, Spending, plain, total_of
+from turnout.privacy.sum_only import total_epsilon_of_plan, total_epsilon_sum_only
+
+__all__ = [
+    "ABSENT",
+    "EVERYTHING",
+    "EVERY_REPORT",
+    "FIXED_NUMBER",
+    "LAST",
+    "LOST_BOOKS",
+    "NOT_ADAPTIVE",
+    "OBSERVERS",
+    "ONE_LEDGER",
+    "OTHERS_REPORT",
+    "PUBLIC_DESIGN",
+    "PUBLIC_HISTORY",
+    "RELEASED_ONCE",
+    "SUM",
+    "TRUSTED_AGGREGATOR",
+    "UNKNOWN",
+    "UNWITNESSED",
+    "UP",
+    "Account",
+    "Certificate",
+    "Floor",
+    "Kind",
+    "Observer",
+    "PublicAccount",
+    "RenyiFilter",
+    "Spending",
+    "account_of",
+    "best_release",
+    "certificate",
+    "check_delta",
+    "combined_epsilon",
+    "floor",
+    "least_epsilon",
+    "lemma_epsilon",
+    "network_epsilon",
+    "plain",
+    "provided",
+    "renyi_epsilon",
+    "renyi_to_epsilon",
+    "report_epsilon",
+    "shown",
+    "total_delta",
+    "total_epsilon",
+    "total_epsilon_of_plan",
+    "total_epsilon_sum_only",
+    "total_of",
+    "worst_of",
+]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -18,7 +18,7 @@ import numpy as np
 from turnout.display import card
 from turnout.errors import invalid
 from turnout.privacy.observer import Observer
-from turnout.problem.costs import Array
+from turnout.problem import Array
 
 UNIT = float(np.finfo(np.float64).eps)
 """Twice the largest relative error of one rounded operation."""

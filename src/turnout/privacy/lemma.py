@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from turnout.problem.costs import Array
+from turnout.problem import Array
 
 
 def lemma_epsilon(intent: Any, coin: Any) -> Array:

@@ -12,8 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from turnout.algorithm.client import Averaging
-from turnout.algorithm.mechanism import Mechanism
+from turnout.algorithm import Averaging, Mechanism
 from turnout.errors import invalid
 
 EVERY_REPORT, SUM = "every-report", "sum"

@@ -41,7 +41,7 @@ from turnout.privacy.accounting import (
 )
 from turnout.privacy.filter import renyi_to_epsilon
 from turnout.privacy.observer import SUM, Observer
-from turnout.problem.costs import Array
+from turnout.problem import Array
 
 POINTS = 2000.0
 """Grid points in one standard deviation of the total loss."""

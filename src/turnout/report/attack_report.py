@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from turnout.attack.attack import AttackErrors
+from turnout.attack import AttackErrors
 from turnout.report.page import NOTHING, Page
 from turnout.report.traces import INK, chart, line, look
 

@@ -6,13 +6,12 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from turnout.privacy.accounting import provided
-from turnout.privacy.observer import SUM, TRUSTED_AGGREGATOR
+from turnout.privacy import SUM, TRUSTED_AGGREGATOR, provided
 from turnout.report.page import NOTHING, Page
 from turnout.report.traces import INK, MUTED, Trace, chart, faded, line, look, points
 
 Facts = Mapping[str, Any]
-"""One observer's frontier, as `turnout.plan.frontier.Frontier.facts` gives it."""
+"""One observer's frontier, as `turnout.plan.frontiers.Frontier.facts` gives it."""
 
 FORBIDDEN = "no mechanism can be here"
 LOWEST = 0.05

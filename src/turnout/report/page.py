@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from turnout.errors import MissingExtra, invalid
-from turnout.files.atomic import check_writable, whole_file
+from turnout.files import check_writable, whole_file
 from turnout.version import __version__
 
 # The browser itself refuses whatever would leave the file, even if a plot asked for a map tile.

@@ -10,11 +10,11 @@ import numpy as np
 
 from turnout.display import off
 from turnout.errors import MissingExtra, check_kind, invalid
-from turnout.files.atomic import check_writable, whole_file
+from turnout.files import check_writable, whole_file
 from turnout.report.run_plots import TAIL, ShownRun, moving_mean, stretches
 from turnout.report.traces import focus, look
-from turnout.simulation.trajectory import Trajectory, mechanisms_in_words
-from turnout.theory.fixed_point import Forecast
+from turnout.simulation import Trajectory, mechanisms_in_words
+from turnout.theory import Forecast
 
 STYLE: dict[Any, Any] = {
     "font.size": 9,

@@ -10,14 +10,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from turnout.problem.costs import Array
-from turnout.problem.optimum import Optimum, optimum
-from turnout.problem.problem import Problem
+from turnout.problem import Array, Optimum, Problem, optimum
 from turnout.report.page import Page
 from turnout.report.traces import INK, Look, Trace, Values, bars, chart, focus, line, look, points
 from turnout.settings import Table
-from turnout.simulation.schedule import ABSENT, Schedule, schedule_from_settings
-from turnout.simulation.trajectory import Trajectory
+from turnout.simulation import ABSENT, Schedule, Trajectory, schedule_from_settings
 
 MOST_STRETCHES = 24
 """With more changes than this, only the last stretch is solved: an optimum of a million clients takes seconds."""

@@ -14,7 +14,7 @@ from turnout.report import run_plots
 from turnout.report.page import Markup, Page, escape
 from turnout.report.run_plots import TAIL, ShownRun, stretches
 from turnout.report.traces import look
-from turnout.simulation.trajectory import Trajectory, privacy_in_words
+from turnout.simulation import Trajectory, privacy_in_words
 
 _UNSET = {"start": "all take part in round 0", "averaging.remember": "all rounds"}  # what None means
 _NOT_SETTINGS = ("turnout", "python", "numpy", "rounds_asked", "engine", "earlier")  # in the provenance below

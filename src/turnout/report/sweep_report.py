@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from turnout.algorithm.mechanisms import releases_once
-from turnout.privacy.accounting import provided
+from turnout.algorithm import releases_once
+from turnout.privacy import provided
 from turnout.report.page import Markup, Page, escape
 from turnout.report.traces import Look, Trace, band, chart, line, look, points
-from turnout.sweep.table import Results
+from turnout.sweep import Results
 from turnout.version import __version__
 
 GAP = "cost_gap_percent"
@@ -246,7 +246,7 @@ def sweep_page(results: Results, name: str) -> Page:
     """A page about a sweep; also about one that is not finished.
 
     Args:
-        results: from `turnout.sweep.sweep.sweep`.
+        results: from `turnout.sweep.run.sweep`.
         name: what to call it, such as the name of its file.
     """
     names = differing(results)

@@ -1,6 +1,92 @@
-"""The networked coordinator and its agents: the algorithm on a real network.
+"""The networked service: a coordinator and the agents of its devices.
 
-`protocol` is what they say to each other. The coordinator: `rules` and `rounds` decide, `stores` keep,
-`coordinator` runs the rounds and is the face that devices see, `operator` is the other face, and both listen by
-means of `listening`. A device: `agent`. `fleet` plays many devices at once.
+Exported here is what both sides share: messages, rules, rounds, addresses and logs. `agent` is a device, `coordinator`
+runs the rounds, `store` keeps them, `http` listens, `operator` is the operator's side, `load_test` plays many devices.
 """
+
+from turnout.service.logs import Log, SparingLog, start_logging
+from turnout.service.network import Address, Unreachable, allow_files, run_in_loop, what_to_correct
+from turnout.service.protocol import (
+    ENROL,
+    LARGEST_BODY,
+    LARGEST_REPLY,
+    LEAVE,
+    PREFIX,
+    REPORT,
+    ROUND,
+    Answer,
+    Offer,
+    ProtocolProblem,
+    Report,
+    Welcome,
+    check_run_name,
+    fields,
+    read_json,
+    tag_of,
+)
+from turnout.service.rounds import (
+    LOOKS_BACK,
+    MISSING,
+    NO,
+    REFUSED,
+    YES,
+    ClosedRound,
+    Codes,
+    Members,
+    Position,
+    close,
+    first_position,
+    pack_codes,
+    thinning,
+    unpack_codes,
+)
+from turnout.service.rules import Rules, Safety, Timing, rules_from_settings
+
+__all__ = [
+    "ENROL",
+    "LARGEST_BODY",
+    "LARGEST_REPLY",
+    "LEAVE",
+    "LOOKS_BACK",
+    "MISSING",
+    "NO",
+    "PREFIX",
+    "REFUSED",
+    "REPORT",
+    "ROUND",
+    "YES",
+    "Address",
+    "Answer",
+    "ClosedRound",
+    "Codes",
+    "Log",
+    "Members",
+    "Offer",
+    "Position",
+    "ProtocolProblem",
+    "Report",
+    "Rules",
+    "Safety",
+    "SparingLog",
+    "Timing",
+    "Unreachable",
+    "Welcome",
+    "allow_files",
+    "check_run_name",
+    "close",
+    "fields",
+    "first_position",
+    "pack_codes",
+    "read_json",
+    "rules_from_settings",
+    "run_in_loop",
+    "start_logging",
+    "tag_of",
+    "thinning",
+    "unpack_codes",
+    "what_to_correct",
+]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from turnout.privacy.observer import LAST
+from turnout.privacy import LAST
 from turnout.service.protocol import Offer
 from turnout.service.rules import Rules
 
@@ -232,8 +232,8 @@ def thinning(rules: Rules, closed: ClosedRound, members: Members) -> float:
     exact for p = 4 and a caution of a few rounds for p = 2.
 
     Example:
-        >>> from turnout.algorithm.mechanisms.clamp import Clamp
-        >>> from turnout.algorithm.controllers import SelfTuningController
+        >>> from turnout.algorithm import Clamp
+        >>> from turnout.algorithm import SelfTuningController
         >>> from turnout.service.rules import Safety
         >>> rules = Rules(Clamp(1.0), SelfTuningController(), Safety("absent"))  # a prior worth 10 rounds
         >>> devices = Members(np.ones(2, np.int64), np.zeros(2, np.int64), np.ones(2, np.bool_))

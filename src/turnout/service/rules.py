@@ -9,12 +9,19 @@ from typing import Any
 
 import numpy as np
 
-from turnout.algorithm.client import Averaging, Prior
-from turnout.algorithm.controllers import Controller, IntegralController, SelfTuningController, controller_from_settings
-from turnout.algorithm.mechanism import Mechanism
-from turnout.algorithm.mechanisms import check_known, mechanism_from_settings
+from turnout.algorithm import (
+    Averaging,
+    Controller,
+    IntegralController,
+    Mechanism,
+    Prior,
+    SelfTuningController,
+    check_known,
+    controller_from_settings,
+    mechanism_from_settings,
+)
 from turnout.errors import invalid
-from turnout.privacy.observer import ABSENT, EVERY_REPORT, LAST, Observer
+from turnout.privacy import ABSENT, EVERY_REPORT, LAST, Observer
 from turnout.settings import Table
 
 WORTH_OF_CLIMBING = 100
@@ -112,7 +119,7 @@ class Rules:
         assuming: what else a promise rests on, each a clause: a plan writes how its settings were made.
 
     Example:
-        >>> from turnout.algorithm.mechanisms.clamp import Clamp
+        >>> from turnout.algorithm import Clamp
         >>> rules = Rules(Clamp(1.0), SelfTuningController(), safety=Safety("absent"))
         >>> rules_from_settings(Table(rules.settings())) == rules
         True

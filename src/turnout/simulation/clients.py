@@ -8,11 +8,8 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from turnout.algorithm.client import Averaging, ClientState, Prior, released
-from turnout.algorithm.coins import SeededCoins
-from turnout.algorithm.mechanism import Mechanism
-from turnout.problem.costs import Array, Costs
-from turnout.problem.problem import Problem, Weights
+from turnout.algorithm import Averaging, ClientState, Mechanism, Prior, SeededCoins, released
+from turnout.problem import Array, Costs, Problem, Weights
 from turnout.simulation.schedule import Schedule
 
 

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from turnout.algorithm.client import ClientState, average_of
+from turnout.algorithm import ClientState, average_of
 from turnout.errors import invalid
-from turnout.problem.costs import Array, Costs
+from turnout.problem import Array, Costs
 from turnout.settings import Table
 from turnout.simulation.schedule import ABSENT, Status
 

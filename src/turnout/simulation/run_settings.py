@@ -5,19 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from turnout.algorithm.client import Averaging, Prior
-from turnout.algorithm.controllers import Controller, controller_from_settings
-from turnout.algorithm.mechanism import Mechanism
-from turnout.algorithm.mechanisms import mechanism_from_settings
-from turnout.privacy.observer import EVERY_REPORT, SUM, Observer
-from turnout.problem.population import population_from_table
-from turnout.problem.problem import Problem
+from turnout.algorithm import Averaging, Controller, Mechanism, Prior, controller_from_settings, mechanism_from_settings
+from turnout.privacy import EVERY_REPORT, SUM, Observer
+from turnout.problem import Problem, population_from_table
 from turnout.settings import Table
 from turnout.simulation.loop import Progress
 from turnout.simulation.recording import Keep, keep_from_settings
+from turnout.simulation.run import simulate
 from turnout.simulation.schedule import Schedule, schedule_from_settings
 from turnout.simulation.setup import seen_by
-from turnout.simulation.simulate import simulate
 from turnout.simulation.trajectory import Trajectory, observer_of
 
 

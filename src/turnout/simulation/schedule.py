@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from turnout.errors import invalid
-from turnout.problem.problem import Problem
+from turnout.problem import Problem
 from turnout.settings import Table
 
 Status = npt.NDArray[np.uint8]

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from turnout.algorithm.controllers import Controller
-from turnout.problem.costs import Array
+from turnout.algorithm import Controller
+from turnout.problem import Array
 
 
 @dataclass

@@ -8,21 +8,27 @@ from typing import Any
 
 import numpy as np
 
-from turnout.algorithm.client import Averaging, ClientState, Prior, released
-from turnout.algorithm.coins import SeededCoins
-from turnout.algorithm.controllers import Controller, check_controller
-from turnout.algorithm.mechanism import Mechanism, check_mechanism
+from turnout.algorithm import (
+    Averaging,
+    ClientState,
+    Controller,
+    Mechanism,
+    Prior,
+    SeededCoins,
+    check_controller,
+    check_mechanism,
+    released,
+)
 from turnout.errors import check_kind, invalid
-from turnout.privacy.observer import EVERY_REPORT, Observer
-from turnout.problem.costs import PolynomialCosts
-from turnout.problem.problem import Problem, check_capacity, check_problem
+from turnout.privacy import EVERY_REPORT, Observer
+from turnout.problem import PolynomialCosts, Problem, check_capacity, check_problem
 from turnout.settings import Table
 from turnout.simulation.clients import Crowd
 from turnout.simulation.recording import Keep, Recorder
 from turnout.simulation.schedule import ABSENT, Schedule, schedule_from_settings
 from turnout.simulation.server_log import Book
 from turnout.simulation.trajectory import Trajectory, check_parts, observer_of
-from turnout.theory.feasibility import check_feasible
+from turnout.theory import check_feasible
 from turnout.version import __version__
 
 

@@ -15,16 +15,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from turnout.algorithm.client import Averaging, ClientState
-from turnout.algorithm.mechanisms import MECHANISMS, in_words, mechanism_from_settings
+from turnout.algorithm import MECHANISMS, Averaging, ClientState, in_words, mechanism_from_settings
 from turnout.display import card, number, off
 from turnout.errors import FileProblem, MissingExtra
-from turnout.files.atomic import check_writable, whole_file
-from turnout.privacy.certificate import Certificate, certificate, worst_of
-from turnout.privacy.observer import Observer
-from turnout.problem.costs import Array, PolynomialCosts
-from turnout.problem.optimum import Optimum, optimum
-from turnout.problem.problem import Problem
+from turnout.files import check_writable, whole_file
+from turnout.privacy import Certificate, Observer, certificate, worst_of
+from turnout.problem import Array, Optimum, PolynomialCosts, Problem, optimum
 from turnout.settings import Table
 from turnout.simulation.recording import Keep, keep_from_settings
 from turnout.simulation.schedule import ABSENT, Schedule, schedule_from_settings

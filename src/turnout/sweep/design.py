@@ -18,7 +18,7 @@ import numpy as np
 
 from turnout.errors import invalid
 from turnout.settings import Table
-from turnout.simulation.run_settings import run_from_settings
+from turnout.simulation import run_from_settings
 from turnout.version import __version__
 
 Point = dict[str, Any]

@@ -15,19 +15,15 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from turnout.algorithm.client import Prior
+from turnout.algorithm import Prior
 from turnout.errors import MissingExtra, invalid
-from turnout.files.atomic import check_writable, whole_file
-from turnout.privacy.account_of import account_of
-from turnout.privacy.accounting import Account
-from turnout.privacy.certificate import Certificate, certificate
-from turnout.problem.optimum import Optimum, optimum
+from turnout.files import check_writable, whole_file
+from turnout.privacy import Account, Certificate, account_of, certificate
+from turnout.problem import Optimum, optimum
 from turnout.settings import Table
-from turnout.simulation.recording import Keep
-from turnout.simulation.run_settings import Run, run_from_settings
-from turnout.simulation.trajectory import Trajectory
+from turnout.simulation import Keep, Run, Trajectory, run_from_settings
 from turnout.sweep.design import Asks, SweepRun
-from turnout.theory.fixed_point import predict
+from turnout.theory import predict
 
 Row = dict[str, Any]
 

@@ -1,1 +1,14 @@
-"""What can be said without simulating."""
+"""Where a run settles, how fast, and which gain: `predict`, `tune`, and what a mechanism can reach.
+
+Numbers from equations, checked against simulations.
+"""
+
+from turnout.theory.feasibility import check_feasible, reachable, widest
+from turnout.theory.fixed_point import Forecast, predict
+from turnout.theory.tuning import Tuning, tune
+
+__all__ = ["Forecast", "Tuning", "check_feasible", "predict", "reachable", "tune", "widest"]
+
+
+def __dir__() -> list[str]:
+    return __all__

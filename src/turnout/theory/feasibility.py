@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from turnout.algorithm.mechanism import Mechanism, Public, check_mechanism
+from turnout.algorithm import Mechanism, Public, check_mechanism
 from turnout.errors import invalid
-from turnout.problem.problem import Problem, check_problem
+from turnout.problem import Problem, check_problem
 
 Members = npt.NDArray[np.bool_] | None
 """Which clients count, shape (clients,); None: all."""
@@ -20,8 +20,8 @@ def reachable(problem: Problem, mechanism: Mechanism, members: Members = None) -
     """(least, most) turnout on average: what a signal of 0 and an endless one bring.
 
     Example:
-        >>> from turnout.algorithm.mechanisms.paper_coin import PaperCoin
-        >>> from turnout.problem.population import paper_population
+        >>> from turnout.algorithm import PaperCoin
+        >>> from turnout.problem import paper_population
         >>> least, most = reachable(paper_population().problem(600), PaperCoin(beta=1.0))
         >>> round(least, 1), most
         (220.7, 1200.0)
@@ -43,7 +43,7 @@ def widest(mechanism: Mechanism) -> tuple[Any, Any]:
     """(least, most) probability of a client at any signal; a box that follows the average goes where that goes.
 
     Example:
-        >>> from turnout.algorithm.mechanisms.clamp import Clamp
+        >>> from turnout.algorithm import Clamp
         >>> [round(chance, 3) for chance in widest(Clamp(epsilon=1.0))]
         [0.269, 0.731]
     """
@@ -76,8 +76,8 @@ def check_feasible(
         ValueError: names the range that is possible.
 
     Example:
-        >>> from turnout.algorithm.mechanisms.paper_coin import PaperCoin
-        >>> from turnout.problem.population import paper_population
+        >>> from turnout.algorithm import PaperCoin
+        >>> from turnout.problem import paper_population
         >>> check_feasible(paper_population().problem(150), PaperCoin(beta=1.0))
         Traceback (most recent call last):
         ...

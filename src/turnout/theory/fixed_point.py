@@ -8,14 +8,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from turnout.algorithm.client import SMALLEST_AVERAGE, Averaging, Prior
-from turnout.algorithm.controllers import Controller
-from turnout.algorithm.mechanism import Mechanism
+from turnout.algorithm import SMALLEST_AVERAGE, Averaging, Controller, Mechanism, Prior
 from turnout.display import card, off
 from turnout.errors import invalid
-from turnout.problem.costs import Array
-from turnout.problem.optimum import Optimum, optimum, rising_root
-from turnout.problem.problem import Problem
+from turnout.problem import Array, Optimum, Problem, optimum, rising_root
 from turnout.theory.feasibility import check_feasible
 from turnout.theory.mean_field import MeanField, Moments
 

@@ -12,12 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from turnout.algorithm.client import SMALLEST_AVERAGE, intent, released
-from turnout.algorithm.coins import SeededCoins
-from turnout.algorithm.mechanism import Mechanism, Public
-from turnout.problem.costs import Array, Costs
-from turnout.problem.optimum import rising_root
-from turnout.problem.problem import Problem
+from turnout.algorithm import SMALLEST_AVERAGE, Mechanism, Public, SeededCoins, intent, released
+from turnout.problem import Array, Costs, Problem, rising_root
 
 _CHUNK = 1 << 14  # clients looked at together: their numbers stay in the cache
 

@@ -7,12 +7,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from turnout.algorithm.client import Prior
-from turnout.algorithm.controllers import IntegralController
-from turnout.algorithm.mechanism import Mechanism
-from turnout.problem.costs import Array
-from turnout.problem.optimum import optimum
-from turnout.problem.problem import Problem
+from turnout.algorithm import IntegralController, Mechanism, Prior
+from turnout.problem import Array, Problem, optimum
 from turnout.theory.feasibility import check_feasible
 from turnout.theory.fixed_point import long_run, predict
 from turnout.theory.mean_field import MeanField, Moments

@@ -14,8 +14,7 @@ from turnout.algorithm.channel import Channel, best_channel
 from turnout.algorithm.mechanisms.memoized import Memoized, OneRelease, surrogate
 from turnout.algorithm.thresholds import check_epsilon
 from turnout.errors import check_number, invalid
-from turnout.problem.costs import Array, Costs, PolynomialCosts
-from turnout.problem.optimum import rising_root
+from turnout.problem import Array, Costs, PolynomialCosts, rising_root
 
 
 def levels_around(share: float) -> Array:

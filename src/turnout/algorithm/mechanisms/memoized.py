@@ -12,7 +12,7 @@ import numpy.typing as npt
 from turnout.algorithm.mechanism import Mechanism
 from turnout.algorithm.thresholds import WORDS, check_epsilon, growth
 from turnout.errors import check_number, invalid
-from turnout.problem.costs import Array, Clients, Costs, PolynomialCosts
+from turnout.problem import Array, Clients, Costs, PolynomialCosts
 
 _CHUNK = 1 << 14  # clients looked at together
 _DOWN = Context(prec=80, rounding=ROUND_FLOOR)  # of our own: a caller's decimal context must not round a bound up
@@ -93,7 +93,7 @@ class Memoized(OneRelease):
         price: the public reference price, above 0: near where the signal settles.
         levels: public averages to choose from, in (0, 1]; the usual ones for epsilon, unless given.
         least: the least probability of each level; the same for all, unless given: then the best level comes with
-            e^epsilon / (e^epsilon + levels - 1). The best ones for a population come from `turnout.privacy.floor`.
+            e^epsilon / (e^epsilon + levels - 1). The best ones for a population come from `turnout.privacy.floors`.
         designed: whether price, levels or chances were made from the very costs that it protects: then these tell
             something, too, and the promise says so.
 
@@ -129,7 +129,7 @@ class Memoized(OneRelease):
         least_words, most_words = self.words()
         if not least_words.sum() <= WORDS <= most_words.sum():
             allowed = f"a sum between e^-epsilon = {np.exp(-self.epsilon):.4g} and 1"
-            raise invalid("least", allowed, sum(least), "take them from turnout.privacy.floor, or leave them out")
+            raise invalid("least", allowed, sum(least), "take them from turnout.privacy.floors, or leave them out")
 
     def __repr__(self) -> str:
         return f"Memoized(epsilon={self.epsilon}, price={self.price:.6g}, {len(self.levels)} levels)"

@@ -10,7 +10,7 @@ import numpy as np
 
 from turnout.algorithm.mechanism import Mechanism
 from turnout.errors import invalid
-from turnout.problem.costs import Array
+from turnout.problem import Array
 
 
 def coin_probability(beta: Any) -> Any:

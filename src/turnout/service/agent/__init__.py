@@ -1,3 +1,35 @@
-"""The agent of a device: a base install is enough, and nothing private leaves it."""
+"""The agent of a device: a base install is enough, and nothing private leaves it.
 
-from turnout.service.agent.agent import Agent as Agent
+It joins, decides with the durable client, works under a lease, and says what it did.
+"""
+
+from turnout.service.agent.agent import ASKED, BUDGET, Agent
+from turnout.service.agent.agreement import Agreement, Declined
+from turnout.service.agent.connection import Halted, RefusedByCoordinator, Revoked
+from turnout.service.agent.membership import Membership, ledger_facts, ledger_of, make_folder, read_status
+from turnout.service.agent.rounds import USUAL_LIMIT, AgentProblem, RoundDone
+from turnout.service.agent.work import CommandWork
+
+__all__ = [
+    "ASKED",
+    "BUDGET",
+    "USUAL_LIMIT",
+    "Agent",
+    "AgentProblem",
+    "Agreement",
+    "CommandWork",
+    "Declined",
+    "Halted",
+    "Membership",
+    "RefusedByCoordinator",
+    "Revoked",
+    "RoundDone",
+    "ledger_facts",
+    "ledger_of",
+    "make_folder",
+    "read_status",
+]
+
+
+def __dir__() -> list[str]:
+    return __all__

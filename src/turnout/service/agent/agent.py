@@ -21,15 +21,24 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any
 
-from turnout.algorithm.coins import Coins
-from turnout.algorithm.mechanism import Mechanism
-from turnout.client.cost_files import Cost, cost_from
-from turnout.client.durable import DATUM, LEDGER, account_for_all, has_reported
-from turnout.client.ledger import Ledger, LedgerRolledBack, Limit, check_place
+from turnout.algorithm import Coins, Mechanism
+from turnout.client import (
+    DATUM,
+    LEDGER,
+    Cost,
+    Ledger,
+    LedgerRolledBack,
+    Limit,
+    account_for_all,
+    check_place,
+    cost_from,
+    has_reported,
+)
 from turnout.errors import FileProblem, invalid
-from turnout.files.journal import Disk
-from turnout.privacy.accounting import Account
-from turnout.problem.costs import Costs
+from turnout.files import Disk
+from turnout.privacy import Account
+from turnout.problem import Costs
+from turnout.service import Welcome
 from turnout.service.agent.agreement import Agreement, Declined
 from turnout.service.agent.connection import (
     REQUEST_SECONDS,
@@ -41,10 +50,8 @@ from turnout.service.agent.connection import (
     Wire,
 )
 from turnout.service.agent.membership import PENDING, Membership, check_code, enrolled, make_folder, take_folder
-from turnout.service.agent.rounds import LEFT, Decider, DeviceRounds, NoCost, RoundDone
-from turnout.service.agent.rounds import USUAL_LIMIT as USUAL_LIMIT
+from turnout.service.agent.rounds import LEFT, USUAL_LIMIT, Decider, DeviceRounds, NoCost, RoundDone
 from turnout.service.agent.work import MARKER, CalledWork, Lease, Participation, Work, boot_clock
-from turnout.service.protocol import Welcome
 
 LONGEST_LEASE = 3600.0
 """Seconds: the most that a coordinator can let work go on without another word."""

@@ -7,14 +7,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from turnout.algorithm.client import Averaging
-from turnout.algorithm.mechanism import Mechanism
-from turnout.algorithm.mechanisms import mechanism_from_settings
-from turnout.client.durable import settings_of
-from turnout.client.ledger import Limit
+from turnout.algorithm import Averaging, Mechanism, mechanism_from_settings
+from turnout.client import Limit, settings_of
 from turnout.errors import TurnoutError
-from turnout.privacy.certificate import Certificate, certificate
-from turnout.privacy.observer import Observer
+from turnout.privacy import Certificate, Observer, certificate
 from turnout.settings import Table
 
 LONGEST_LIST = 64

@@ -15,20 +15,22 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from turnout.errors import TurnoutError, invalid
-from turnout.service.network import Address, Unreachable, what_to_correct
-from turnout.service.protocol import (
+from turnout.service import (
     ENROL,
     LARGEST_REPLY,
     LEAVE,
     REPORT,
     ROUND,
+    Address,
     Answer,
     Offer,
     ProtocolProblem,
     Report,
+    Unreachable,
     Welcome,
     fields,
     read_json,
+    what_to_correct,
 )
 
 REQUEST_SECONDS = 90.0

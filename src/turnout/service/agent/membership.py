@@ -12,14 +12,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
-from turnout.algorithm.client import Averaging, Prior
-from turnout.client.durable import LEDGER, ROUNDS, has_reported
-from turnout.client.ledger import DELTA
-from turnout.client.witness import read_ledger
+from turnout.algorithm import Averaging, Prior
+from turnout.client import DELTA, LEDGER, ROUNDS, has_reported, read_ledger
 from turnout.errors import FileProblem, invalid
-from turnout.files.journal import Disk, InUse, entries_of
+from turnout.files import Disk, InUse, entries_of
+from turnout.service import ProtocolProblem, Welcome, read_json
 from turnout.service.agent.work import MARKER, left_over
-from turnout.service.protocol import ProtocolProblem, Welcome, read_json
 
 FILE, PENDING, LOCK = "agent.json", "enrolling.json", "agent.lock"
 """What a device keeps once it has enrolled, while it is asking, and while an agent runs."""

@@ -8,21 +8,34 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from turnout.algorithm.coins import Coins
-from turnout.algorithm.mechanism import Mechanism
-from turnout.client.cost_files import Cost, cost_from
-from turnout.client.durable import DATUM, LEDGER, DurableClient, Stopped, account_for_all, at_most, settings_of
-from turnout.client.ledger import BudgetSpent, Ledger, Limit
-from turnout.client.store import KEPT, Conflict, RoundLost, RoundPassed
+from turnout.algorithm import Coins, Mechanism
+from turnout.client import (
+    DATUM,
+    KEPT,
+    LEDGER,
+    BudgetSpent,
+    Conflict,
+    Cost,
+    DurableClient,
+    Ledger,
+    Limit,
+    RoundLost,
+    RoundPassed,
+    Stopped,
+    account_for_all,
+    at_most,
+    cost_from,
+    settings_of,
+)
 from turnout.errors import FileProblem, TurnoutError
-from turnout.files.journal import Disk
-from turnout.privacy.accounting import Account
-from turnout.problem.costs import Costs
+from turnout.files import Disk
+from turnout.privacy import Account
+from turnout.problem import Costs
+from turnout.service import Offer, Report, Welcome
 from turnout.service.agent.agreement import Agreement, agree
 from turnout.service.agent.connection import Dialogue, Elsewhere
 from turnout.service.agent.membership import Membership
 from turnout.service.agent.work import Lease, Participation
-from turnout.service.protocol import Offer, Report, Welcome
 
 USUAL_LIMIT = Limit(reports=10_000, epsilon_per_report=1.0)
 """What a device allows if its owner says nothing."""

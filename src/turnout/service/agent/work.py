@@ -18,7 +18,7 @@ from queue import Empty, SimpleQueue
 from typing import Any, Protocol
 
 from turnout.errors import FileProblem, TurnoutError, invalid
-from turnout.files.journal import Disk
+from turnout.files import Disk
 
 MARKER = "working.json"
 

@@ -1,1 +1,51 @@
-"""The coordinator: it runs the rounds, and what devices talk to."""
+"""The coordinator: it opens and closes rounds, enrols devices, and shows where the run stands.
+
+`serve` starts all of it from a store; the names are loaded on first use, since they need the server extra.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from turnout._lazy import lazy
+
+if TYPE_CHECKING:
+    from turnout.service.coordinator.coordinator import Coordinator
+    from turnout.service.coordinator.enrolment import Roll, hashed, issue_codes
+    from turnout.service.coordinator.exporting import DEVICE_COLUMNS, ROUND_COLUMNS, device_rows, export, round_rows
+    from turnout.service.coordinator.server import Place, begin_or_continue, serve
+
+__all__ = [
+    "DEVICE_COLUMNS",
+    "ROUND_COLUMNS",
+    "Coordinator",
+    "Place",
+    "Roll",
+    "begin_or_continue",
+    "device_rows",
+    "export",
+    "hashed",
+    "issue_codes",
+    "round_rows",
+    "serve",
+]
+
+__getattr__, __dir__ = lazy(
+    __name__,
+    {
+        "Coordinator": "coordinator",
+        "DEVICE_COLUMNS": "exporting",
+        "Place": "server",
+        "ROUND_COLUMNS": "exporting",
+        "Roll": "enrolment",
+        "begin_or_continue": "server",
+        "device_rows": "exporting",
+        "export": "exporting",
+        "hashed": "enrolment",
+        "issue_codes": "enrolment",
+        "round_rows": "exporting",
+        "serve": "server",
+    },
+    library="starlette",
+    extra="server",
+)

@@ -11,9 +11,8 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from turnout.service.logs import Log
-from turnout.service.rounds import LOOKS_BACK, ClosedRound
-from turnout.service.store.store import Store, StoreProblem
+from turnout.service import LOOKS_BACK, ClosedRound, Log
+from turnout.service.store import Store, StoreProblem
 
 
 def recent_rounds(store: Store, open: int) -> deque[ClosedRound]:

@@ -16,14 +16,22 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from turnout.service import (
+    MISSING,
+    REFUSED,
+    ClosedRound,
+    Log,
+    Offer,
+    Position,
+    Rules,
+    Welcome,
+    close,
+    rules_from_settings,
+)
 from turnout.service.coordinator.closed_rounds import Replays, log_changes, recent_rounds
 from turnout.service.coordinator.enrolment import EnrolmentDesk, Roll, hashed
 from turnout.service.coordinator.open_round import Answered, Entry, Freshness, OpenRound, WaitingRoom, at_most
-from turnout.service.logs import Log
-from turnout.service.protocol import Offer, Welcome
-from turnout.service.rounds import MISSING, REFUSED, ClosedRound, Position, close
-from turnout.service.rules import Rules, rules_from_settings
-from turnout.service.store.store import (
+from turnout.service.store import (
     PAUSED,
     RUNNING,
     STOPPED,
@@ -75,7 +83,7 @@ class Coordinator:
 
     Example:
         >>> import tempfile
-        >>> from turnout.service.store.backup import open_store
+        >>> from turnout.service.store import open_store
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     Coordinator(open_store(f"{folder}/run.db", create=True))
         Traceback (most recent call last):

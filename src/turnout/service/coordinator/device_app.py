@@ -12,24 +12,27 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from turnout.service.coordinator.coordinator import Coordinator
-from turnout.service.coordinator.open_round import Answered, Entry
-from turnout.service.http.asgi import NO_STORE, Receive, Scope, Send, read_body, send_json
-from turnout.service.http.limits import Limiter, address_group
-from turnout.service.logs import Log, SparingLog
-from turnout.service.protocol import (
+from turnout.service import (
     ENROL,
     LARGEST_BODY,
     LEAVE,
+    MISSING,
+    NO,
     PREFIX,
+    REFUSED,
     REPORT,
     ROUND,
+    YES,
+    Log,
     ProtocolProblem,
+    SparingLog,
     fields,
     read_json,
 )
-from turnout.service.rounds import MISSING, NO, REFUSED, YES
-from turnout.service.store.store import StoreProblem
+from turnout.service.coordinator.coordinator import Coordinator
+from turnout.service.coordinator.open_round import Answered, Entry
+from turnout.service.http import NO_STORE, Limiter, Receive, Scope, Send, address_group, read_body, send_json
+from turnout.service.store import StoreProblem
 
 Headers = tuple[tuple[bytes, bytes], ...]
 Refusal = tuple[int, bytes, Headers]

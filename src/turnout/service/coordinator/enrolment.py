@@ -13,10 +13,8 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 import numpy as np
 
 from turnout.errors import invalid
-from turnout.service.logs import Log
-from turnout.service.protocol import Offer
-from turnout.service.rounds import MISSING, Codes, Members
-from turnout.service.store.store import Device, Enrolment, Store, StoreProblem
+from turnout.service import MISSING, Codes, Log, Members, Offer
+from turnout.service.store import Device, Enrolment, Store, StoreProblem
 
 GONE_AFTER = 3
 """Rounds without a report after which a device is not waited for; it is still a member, and comes back by reporting."""

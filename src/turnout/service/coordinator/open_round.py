@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from turnout.service import MISSING, NO, YES, Codes
 from turnout.service.coordinator.enrolment import Roll
-from turnout.service.rounds import MISSING, NO, YES, Codes
 
 
 class Answered(NamedTuple):

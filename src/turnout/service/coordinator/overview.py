@@ -12,15 +12,12 @@ from dataclasses import replace
 from typing import Any
 
 from turnout.errors import invalid
-from turnout.privacy.account_of import PublicAccount
-from turnout.privacy.accounting import shown
-from turnout.privacy.observer import LOST_BOOKS
+from turnout.privacy import LOST_BOOKS, PublicAccount, shown
+from turnout.service import ClosedRound, tag_of
 from turnout.service.coordinator.coordinator import Coordinator
 from turnout.service.coordinator.enrolment import LEFT, STATES, Roll, issue_codes
-from turnout.service.protocol import tag_of
-from turnout.service.rounds import ClosedRound
-from turnout.service.store.store import MODES, Change
-from turnout.theory.feasibility import widest
+from turnout.service.store import MODES, Change
+from turnout.theory import widest
 from turnout.version import __version__
 
 PAGE = 50

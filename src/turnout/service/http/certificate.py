@@ -6,7 +6,7 @@ import ssl
 from pathlib import Path
 
 from turnout.errors import FileProblem
-from turnout.service.logs import Log
+from turnout.service import Log
 
 _log = Log("certificate")
 

@@ -14,13 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from turnout.errors import MissingExtra, TurnoutError, invalid
+from turnout.service import Log, allow_files
 from turnout.service.http.asgi import Application
 from turnout.service.http.bounded_http import bounded
 from turnout.service.http.certificate import Certificate, tls_context
 from turnout.service.http.gate import Bounds, Gate
 from turnout.service.http.limits import is_loopback
-from turnout.service.logs import Log
-from turnout.service.network import allow_files
 
 try:
     import uvicorn

@@ -13,9 +13,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Protocol, cast
 
 from turnout.errors import invalid
+from turnout.service import LARGEST_REPLY, Address, ProtocolProblem, Unreachable, allow_files
 from turnout.service.load_test.record import FleetRecord
-from turnout.service.network import Address, Unreachable, allow_files
-from turnout.service.protocol import LARGEST_REPLY, ProtocolProblem
 
 LARGEST_HEAD = 8 * 1024
 """Bytes before an answer's body."""

@@ -7,15 +7,12 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from turnout.algorithm.client import Averaging, ClientState, Prior, client_step
-from turnout.algorithm.coins import ENROLMENT, Coins
-from turnout.algorithm.mechanism import Mechanism
-from turnout.algorithm.mechanisms import mechanism_from_settings
-from turnout.client.store import missed
+from turnout.algorithm import Averaging, ClientState, Coins, Mechanism, Prior, client_step, mechanism_from_settings
+from turnout.client import missed
 from turnout.errors import invalid
-from turnout.problem.costs import Costs
+from turnout.problem import ENROLMENT, Costs
+from turnout.service import Offer, ProtocolProblem, Welcome
 from turnout.service.load_test.record import Bits, FleetRecord
-from turnout.service.protocol import Offer, ProtocolProblem, Welcome
 from turnout.settings import Table
 
 Some = npt.NDArray[np.bool_]

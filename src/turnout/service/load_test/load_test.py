@@ -19,18 +19,14 @@ from typing import Any
 
 import numpy as np
 
-from turnout.algorithm.coins import Coins, SeededCoins, SystemCoins
+from turnout.algorithm import Coins, SeededCoins, SystemCoins
 from turnout.errors import TurnoutError, invalid
-from turnout.problem.costs import Costs
-from turnout.problem.problem import Problem
-from turnout.service.load_test.connection import Arrival, Switchboard, allow_connections, request_head, with_body
-from turnout.service.load_test.devices import Batch, Devices, Rehearsal
-from turnout.service.load_test.record import Bits, FleetRecord
-from turnout.service.network import Address
-from turnout.service.protocol import (
+from turnout.problem import Costs, Problem
+from turnout.service import (
     ENROL,
     REPORT,
     ROUND,
+    Address,
     Answer,
     Offer,
     ProtocolProblem,
@@ -39,6 +35,9 @@ from turnout.service.protocol import (
     fields,
     read_json,
 )
+from turnout.service.load_test.connection import Arrival, Switchboard, allow_connections, request_head, with_body
+from turnout.service.load_test.devices import Batch, Devices, Rehearsal
+from turnout.service.load_test.record import Bits, FleetRecord
 
 AT_ONCE, SLOWLY = 200, 20
 """Enrolments under way, at the most; and once the coordinator has said that they are too many."""

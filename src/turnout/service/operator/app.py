@@ -26,7 +26,7 @@ from typing import Any, Protocol
 from turnout.errors import MissingExtra, TurnoutError
 from turnout.service.operator import metrics
 from turnout.service.operator.guard import LOOPBACK, Guard
-from turnout.service.store.store import MODES, USUAL_HOURS, Change
+from turnout.service.store import MODES, USUAL_HOURS, Change
 
 _KINDS = {"html": "text/html; charset=utf-8", "css": "text/css; charset=utf-8", "js": "text/javascript; charset=utf-8"}
 

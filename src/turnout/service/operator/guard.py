@@ -17,9 +17,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from turnout.errors import FileProblem, invalid
-from turnout.service.http.asgi import Application, Message, Receive, Scope, Send
-from turnout.service.http.limits import Limiter, address_group
-from turnout.service.logs import Log, SparingLog
+from turnout.service import Log, SparingLog
+from turnout.service.http import Application, Limiter, Message, Receive, Scope, Send, address_group
 
 # Some 50 ms and 16 MB a guess; the limits keep a foreign hash from asking for all the memory there is.
 _COST, _BLOCK, _LANES = 2**14, 8, 1

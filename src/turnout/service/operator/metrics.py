@@ -92,7 +92,7 @@ def _lines(snapshot: Mapping[str, Any], last: Mapping[str, Any]) -> Iterator[str
 
 def _held(account: Mapping[str, Any]) -> str:
     """Against whom, and under which assumptions; the end of a sentence."""
-    from turnout.privacy.accounting import provided  # needs NumPy, which `turnout status` must not wait for
+    from turnout.privacy import provided
 
     return f", against {account.get('against', 'the coordinator')}{provided(account.get('assumptions', ()))}."
 

@@ -1,1 +1,56 @@
-"""Where a run is kept: SQLite or PostgreSQL behind one interface, backup and restore."""
+"""Where a run is kept: SQLite, or PostgreSQL for several coordinators.
+
+A round is stored before it is acknowledged; `open_store` takes a path or an address.
+"""
+
+from turnout.service.store.backup import open_store, restore
+from turnout.service.store.schema import SQLITE_TYPES, creation
+from turnout.service.store.sql import SqlStore
+from turnout.service.store.sqlite import SqliteStore, SqliteTables, back_up
+from turnout.service.store.store import (
+    MODES,
+    PAUSED,
+    RUNNING,
+    SCHEMA,
+    STOPPED,
+    TAKEN,
+    USUAL_HOURS,
+    Change,
+    Control,
+    Device,
+    Enrolment,
+    Run,
+    StaleRound,
+    Store,
+    StoreProblem,
+)
+
+__all__ = [
+    "MODES",
+    "PAUSED",
+    "RUNNING",
+    "SCHEMA",
+    "SQLITE_TYPES",
+    "STOPPED",
+    "TAKEN",
+    "USUAL_HOURS",
+    "Change",
+    "Control",
+    "Device",
+    "Enrolment",
+    "Run",
+    "SqlStore",
+    "SqliteStore",
+    "SqliteTables",
+    "StaleRound",
+    "Store",
+    "StoreProblem",
+    "back_up",
+    "creation",
+    "open_store",
+    "restore",
+]
+
+
+def __dir__() -> list[str]:
+    return __all__

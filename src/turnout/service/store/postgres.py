@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from turnout.errors import MissingExtra
-from turnout.service.rounds import MISSING, ClosedRound, Codes, Position
+from turnout.service import MISSING, ClosedRound, Codes, Position
 from turnout.service.store import store
 from turnout.service.store.schema import (
     ADDED_TO,

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
-from turnout.service.rounds import ClosedRound, Position, pack_codes, unpack_codes
+from turnout.service import ClosedRound, Position, pack_codes, unpack_codes
 from turnout.service.store.store import Change, Control, Device, Run, StoreProblem
 
 Row = tuple[Any, ...]

@@ -10,7 +10,7 @@ from functools import partial
 from typing import TypeVar
 
 from turnout.errors import invalid
-from turnout.service.rounds import MISSING, YES, ClosedRound, Codes, Position
+from turnout.service import MISSING, YES, ClosedRound, Codes, Position
 from turnout.service.store import store
 from turnout.service.store.schema import (
     COLUMNS,

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
-from turnout.files.journal import Disk
+from turnout.files import Disk
 from turnout.service.store import store
 from turnout.service.store.schema import ADDED_TO, SQLITE_TYPES, Row, Tables, creation, migrate
 from turnout.service.store.sql import SqlStore

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from turnout.errors import TurnoutError
-from turnout.service.rounds import ClosedRound, Codes, Position
+from turnout.service import ClosedRound, Codes, Position
 
 SCHEMA = 1
 """The version of the tables; an older store is brought up to it on opening, a newer one is refused."""

@@ -5,8 +5,7 @@ from __future__ import annotations
 import importlib.util
 
 from turnout.errors import MissingExtra, invalid
-from turnout.problem.costs import PolynomialCosts
-from turnout.problem.drawn import DrawnCosts
+from turnout.problem import DrawnCosts, PolynomialCosts
 from turnout.simulation.clients import Crowd
 from turnout.simulation.engines.engine import Engine, EngineChoice, JaxOptions, RayOptions, check_room, free_memory
 from turnout.simulation.engines.numpy import NumpyEngine

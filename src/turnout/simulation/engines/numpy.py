@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from turnout.algorithm.client import ClientState, client_step
-from turnout.problem.costs import Array
+from turnout.algorithm import ClientState, client_step
+from turnout.problem import Array
 from turnout.simulation.clients import Crowd
 from turnout.simulation.engines.engine import AtHome, advance_by_passes
 from turnout.simulation.schedule import AWAY, PRESENT, Status

@@ -11,11 +11,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from turnout.algorithm.client import ClientState, average_of
-from turnout.algorithm.controllers import IntegralController, IntegralState
+from turnout.algorithm import ClientState, IntegralController, IntegralState, average_of
 from turnout.errors import invalid
-from turnout.problem.costs import Array, PolynomialCosts
-from turnout.problem.drawn import DrawnCosts
+from turnout.problem import Array, DrawnCosts, PolynomialCosts
 from turnout.simulation.clients import AlikeState, Crowd, Newcomers
 from turnout.simulation.engines.engine import JaxOptions, advance_by_passes, check_room, free_memory
 from turnout.simulation.engines.jax.kernel import LANES, Family, History, Lanes, Rules, slope_or_value

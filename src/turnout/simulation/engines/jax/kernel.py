@@ -14,10 +14,8 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from turnout.algorithm.arithmetic import inside
-from turnout.algorithm.client import average_of, intent, next_rounds, remembered
-from turnout.problem.costs import polynomial
-from turnout.problem.philox import KEY_STEPS, MULTIPLIERS, PARTICIPATION
+from turnout.algorithm import average_of, inside, intent, next_rounds, remembered
+from turnout.problem import KEY_STEPS, MULTIPLIERS, PARTICIPATION, polynomial
 from turnout.simulation.engines.jax.number import NOTHING, Number
 from turnout.simulation.schedule import ABSENT, PRESENT
 

@@ -13,9 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from turnout.problem.costs import PolynomialCosts
-from turnout.problem.drawn import DrawnCosts, Term, coefficient
-from turnout.problem.philox import POPULATION
+from turnout.problem import POPULATION, DrawnCosts, PolynomialCosts, Term, coefficient
 from turnout.simulation.engines.jax.kernel import LANES, Lanes, words
 from turnout.simulation.engines.jax.loop import AXIS
 

@@ -10,8 +10,7 @@ import jax.numpy as jnp
 from jax.experimental import pallas
 from jax.sharding import Mesh, PartitionSpec
 
-from turnout.algorithm.client import next_rounds
-from turnout.algorithm.controllers import integral_signal
+from turnout.algorithm import integral_signal, next_rounds
 from turnout.simulation.engines.jax.kernel import Family, History, Now, Rules, add_up, draw, real
 from turnout.simulation.engines.jax.number import Number
 

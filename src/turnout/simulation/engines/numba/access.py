@@ -9,7 +9,7 @@ import numpy as np
 from numba import types
 from numba.extending import overload
 
-from turnout.algorithm.arithmetic import at_least, at_most, root
+from turnout.algorithm import at_least, at_most, root
 from turnout.simulation.schedule import ABSENT, PRESENT
 
 

@@ -9,9 +9,8 @@ from typing import Any
 import numba
 import numpy as np
 
-from turnout.algorithm.client import ClientState, next_rounds
-from turnout.algorithm.controllers import IntegralController, IntegralState
-from turnout.problem.costs import PolynomialCosts
+from turnout.algorithm import ClientState, IntegralController, IntegralState, next_rounds
+from turnout.problem import PolynomialCosts
 from turnout.simulation.clients import Crowd
 from turnout.simulation.engines.engine import AtHome, advance_by_passes
 from turnout.simulation.engines.numba.kernel import TILE, build, by_bit, by_probability

@@ -22,11 +22,8 @@ from numba import njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic, register_jitable
 
-from turnout.algorithm.arithmetic import inside
-from turnout.algorithm.client import average_of, intent, next_rounds, remembered
-from turnout.algorithm.controllers import integral_signal
-from turnout.problem.costs import polynomial
-from turnout.problem.philox import KEY_STEPS, MULTIPLIERS
+from turnout.algorithm import average_of, inside, integral_signal, intent, next_rounds, remembered
+from turnout.problem import KEY_STEPS, MULTIPLIERS, polynomial
 from turnout.simulation.engines.numba import access as numba_access
 from turnout.simulation.engines.numba.access import at, at_each, is_member, is_present, later, set_rounds
 

@@ -10,7 +10,7 @@ import time
 from typing import Any, NamedTuple, Protocol
 
 from turnout.errors import MissingExtra, TurnoutError, invalid
-from turnout.problem.costs import Array
+from turnout.problem import Array
 from turnout.simulation.clients import Crowd
 from turnout.simulation.engines.ray.shard import Shard
 

@@ -15,9 +15,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from turnout.algorithm.client import ClientState
-from turnout.algorithm.coins import SeededCoins
-from turnout.problem.drawn import DrawnCosts
+from turnout.algorithm import ClientState, SeededCoins
+from turnout.problem import DrawnCosts
 from turnout.simulation.clients import Crowd, Newcomers
 from turnout.simulation.engines.engine import RayOptions, advance_by_passes
 from turnout.simulation.engines.ray.cluster import Cluster, Lost, RayCluster, ShardLost, Size

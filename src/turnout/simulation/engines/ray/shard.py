@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from turnout.algorithm.client import ClientState
-from turnout.problem.costs import Array, PolynomialCosts
-from turnout.problem.drawn import DrawnCosts
+from turnout.algorithm import ClientState
+from turnout.problem import Array, DrawnCosts, PolynomialCosts
 from turnout.simulation.clients import Crowd
 from turnout.simulation.engines.engine import Engine
 from turnout.simulation.engines.numpy import NumpyEngine

@@ -1,0 +1,37 @@
+"""Names that a package loads on first use, where loading all of them at once would be slow or need an extra."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from turnout.errors import MissingExtra
+
+
+def lazy(
+    package: str, homes: Mapping[str, str], *, library: str = "", extra: str = ""
+) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """`__getattr__` and `__dir__` of a package whose names are loaded on first use.
+
+    Args:
+        package: its `__name__`.
+        homes: the module of each name, relative to the package.
+        library: what the modules need beside the base install, and
+        extra: the extra that brings it.
+    """
+
+    def load(name: str) -> Any:
+        if name not in homes:
+            near = difflib.get_close_matches(name, homes, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"dir({package}) lists what there is"
+            raise AttributeError(f"module {package!r} has no attribute {name!r}: {hint}")
+        try:
+            return getattr(importlib.import_module(f"{package}.{homes[name]}"), name)
+        except ModuleNotFoundError as missing:
+            if not library or missing.name is None or missing.name.split(".")[0] != library:
+                raise
+            raise MissingExtra(f"{package}.{name}", library=library, extra=extra) from None
+
+    return load, lambda: sorted(homes)

@@ -1,0 +1,289 @@
+"""`frontier`: what each mechanism costs at each total epsilon, and what no mechanism can have.
+
+The axis is the *total* epsilon over the stated rounds, at the stated delta, against the stated observer, under the
+stated assumptions. An epsilon per report means little by itself: what it adds up to depends on all four.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from turnout.algorithm import Classical, Mechanism, PaperCoin, Public
+from turnout.errors import invalid
+from turnout.plan.offers import LARGEST, Maker, largest_within, makers
+from turnout.plan.wish import Wish
+from turnout.privacy import EVERY_REPORT, floor
+from turnout.problem import Problem, optimum
+from turnout.theory import predict, tune
+
+TOTALS = (1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 10.0, 12.0)
+"""Total epsilons that mean something: e^12 is odds of 163,000 to 1."""
+
+BEYOND = (20.0, 50.0, 100.0, 200.0, 500.0, 1000.0, 2000.0, 5000.0, 10_000.0)
+"""Totals that protect nobody: they show where mechanisms that report every round would become useful."""
+
+_CLOSE = 0.0005  # of the optimum: a curve that came so close goes no further
+_BETAS = (3.5, 1.0)  # of the paper's coin
+
+_NO_FLOOR = (
+    "no floor is known against an observer of the sum alone: the argument needs an observer of each client's reports"
+)
+
+Progress = Callable[[str], None]
+"""Told what comes next."""
+
+
+@dataclass(frozen=True)
+class Point:
+    """One mechanism at one total.
+
+    Attributes:
+        total_epsilon: what its account comes to over all rounds; at most the total that was asked for.
+        asked: that total.
+        epsilon: its parameter that fits, per report or (where a level is released once) per release.
+        gap: its expected cost above the optimum, in parts of it.
+        measured: the gap of simulated runs, one a seed, where they were asked for.
+    """
+
+    total_epsilon: float
+    asked: float
+    epsilon: float
+    gap: float
+    measured: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One mechanism at every total where it can work.
+
+    Attributes:
+        name: of the mechanism.
+        per: what its own epsilon is for: "report" or "release".
+        points: by rising total.
+        missing: why it is not there at some totals, or at all; empty if it is.
+        assumptions: what nothing enforces: without these its totals say nothing.
+    """
+
+    name: str
+    per: str
+    points: tuple[Point, ...] = ()
+    missing: str = ""
+    assumptions: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        return f"Curve({self.name}: {len(self.points)} points)"
+
+
+@dataclass(frozen=True)
+class FloorPoint:
+    """At a total epsilon: no mechanism's `gap` is smaller; a channel `reached` this one. The truth lies between."""
+
+    total_epsilon: float
+    gap: float
+    reached: float
+
+
+@dataclass(frozen=True)
+class Frontier:
+    """All mechanisms against one observer.
+
+    Attributes:
+        observer: what it sees: "every-report", or "sum" (each round's total alone).
+        against: the same in words.
+        rounds, delta: what totals are over, and at.
+        honest: honest others that hide a client in the sum; None where every report is seen.
+        clients, capacity: of the problem.
+        random_gap: the gap of a server that picks clients at random.
+        floors: what no mechanism can be below, for the totals that mean something; none against "sum".
+        no_floor: why there are none.
+        curves: the mechanisms.
+        promises_nothing: (name, gap) of mechanisms without any total; a gap of None: cannot meet the capacity.
+
+    Example:
+        >>> from turnout import paper_population
+        >>> found = frontier(paper_population().problem(600), 100, observer="sum", totals=[2.0], beyond=[])
+        >>> round(100 * found.random_gap)
+        100
+    """
+
+    observer: str
+    against: str
+    rounds: int
+    delta: float
+    honest: int | None
+    clients: int
+    capacity: float
+    random_gap: float
+    floors: tuple[FloorPoint, ...] = ()
+    no_floor: str = ""
+    curves: tuple[Curve, ...] = ()
+    promises_nothing: tuple[tuple[str, float | None], ...] = field(default=())
+
+    def __repr__(self) -> str:
+        told = f"{len(self.curves)} mechanisms, {len(self.floors)} floors"
+        return f"Frontier({self.clients} clients, {self.rounds} rounds, against {self.against}: {told})"
+
+    def facts(self) -> dict[str, Any]:
+        """Everything as plain data, for JSON and for `turnout.report.frontier_report`."""
+        return asdict(self)
+
+
+def frontier(
+    problem: Problem,
+    rounds: int,
+    delta: float = 1e-6,
+    observer: str = EVERY_REPORT,
+    honest: int | None = None,
+    totals: Sequence[float] = TOTALS,
+    beyond: Sequence[float] = BEYOND,
+    check: int = 0,
+) -> Frontier:
+    """Total epsilon against cost gap, for every mechanism, with the floor below.
+
+    Args:
+        problem: the clients and the capacity.
+        rounds: one report of each client a round.
+        delta: the slack of the totals (see `Account`), above 0.
+        observer: who is to learn nothing: an observer of every report ("every-report"), or of each round's total
+            alone ("sum"; nothing in turnout hides single reports: that needs an aggregator that you trust).
+        honest: for "sum", how many others certainly follow the protocol; all but one, unless given.
+        totals: total epsilons to answer for, rising; the floor is computed for these.
+        beyond: more of them, for mechanisms whose totals are large.
+        check: simulate each point with so many seeds.
+
+    Raises:
+        ValueError: an argument is out of range.
+
+    Example:
+        >>> from turnout import paper_population
+        >>> found = frontier(paper_population().problem(600), 100, observer="sum", totals=[2.0], beyond=[])
+        >>> {curve.name: round(100 * curve.points[0].gap) for curve in found.curves}
+        {'clamp': 13, 'randomized-response': 23, 'memoized': 60, 'learned-memoized': 75}
+    """
+    *_, last = growing(problem, rounds, delta, observer, honest, totals, beyond, check)
+    return last
+
+
+def growing(
+    problem: Problem,
+    rounds: int,
+    delta: float = 1e-6,
+    observer: str = EVERY_REPORT,
+    honest: int | None = None,
+    totals: Sequence[float] = TOTALS,
+    beyond: Sequence[float] = BEYOND,
+    check: int = 0,
+    progress: Progress | None = None,
+) -> Iterator[Frontier]:
+    """The same, one part after the other, so that what is done can be kept; `progress` hears what comes next."""
+    every = [*totals, *beyond]
+    if not totals or not all(0.0 < a < b for a, b in zip([0.5 * every[0], *every], every, strict=False)):
+        raise invalid("totals", "above 0 and rising", every, "give total epsilons such as 1, 2, 4, 8")
+    if check < 0:
+        raise invalid("check", "0 seeds or more", check, "give 0 to simulate nothing")
+    wish = Wish(problem, rounds, budget=float(totals[-1]), delta=delta, observer=observer, honest=honest)
+    tell = progress or (lambda _: None)
+    best = optimum(problem).cost
+    random_gap = problem.random_cost() / best - 1.0
+    who = wish.seen_by
+    found = Frontier(who.sees, str(who), rounds, delta, who.honest, len(problem), problem.capacity, random_gap)
+    found = replace(found, promises_nothing=_without_promise(problem))
+    yield found
+    if observer == EVERY_REPORT:
+        for total in totals:
+            tell(f"floor at total epsilon {total:g}")
+            found = _with_floor(found, problem, total)
+            yield found
+    else:
+        found = replace(found, no_floor=_NO_FLOOR)
+    known: dict[Any, float | None] = {}
+    for maker in makers(wish):
+        for curve in _grow(maker, every, known, check, tell):
+            yield replace(found, curves=(*found.curves, curve))
+        found = replace(found, curves=(*found.curves, curve))
+    yield found
+
+
+def _with_floor(found: Frontier, problem: Problem, total: float) -> Frontier:
+    if found.no_floor:
+        return found
+    try:
+        lowest = floor(problem, total)
+    except ValueError as error:  # weights of too many sizes
+        return replace(found, no_floor=str(error))
+    return replace(found, floors=(*found.floors, FloorPoint(total, lowest.gap, lowest.reached)))
+
+
+def _grow(
+    maker: Maker, totals: Sequence[float], known: dict[Any, float | None], check: int, tell: Progress
+) -> Iterator[Curve]:
+    """One mechanism's curve, point by point."""
+    per = "release" if maker.releases_once else "report"
+    curve = Curve(maker.name, per)
+    yield curve
+    for total in totals:
+        tell(f"{curve.name} at total epsilon {total:g}")
+        try:
+            point = _point(maker, total, known)
+        except ValueError as error:  # it does not exist for these clients
+            yield replace(curve, missing=str(error))
+            return
+        if isinstance(point, str):
+            curve = replace(curve, missing=f"up to total epsilon {total:g}: {point}")
+        else:
+            runs = measured_gaps(maker, point.epsilon, check)
+            points = (*curve.points, replace(point, measured=runs))
+            curve = replace(curve, points=points, assumptions=maker.assumptions)
+            yield curve
+            if point.gap < _CLOSE or point.epsilon >= 0.99 * LARGEST:
+                return
+    yield curve
+
+
+def _point(maker: Maker, total: float, known: dict[Any, float | None]) -> Point | str:
+    """The mechanism at the largest epsilon within a total; or why there is none."""
+    box = maker.make(1.0).box(Public(average=np.float64(0.5)))
+    key = (maker.releases_once, *map(float, box), total)  # equal boxes have equal accounts, which take the longest
+    if key not in known:
+        known[key] = largest_within(maker, total)
+    epsilon = known[key]
+    if epsilon is None:
+        return "its smallest epsilon per report gives away more"
+    if not maker.is_feasible(epsilon):
+        return "within the total, its coin alone misses the capacity"
+    return Point(maker.account(epsilon).epsilon, total, epsilon, maker.gap(epsilon))
+
+
+def measured_gaps(maker: Maker, epsilon: float, seeds: int) -> tuple[float, ...]:
+    """The cost gaps of simulated runs of a mechanism, over the planned rounds, with a server tuned for it."""
+    from turnout.simulation import Keep, simulate
+
+    if not seeds:
+        return ()
+    wish, made = maker.wish, maker.make(epsilon)
+    tuned, best = tune(wish.problem, made, maker.start), optimum(wish.problem).cost
+    server, keep = tuned.controller(settled=True), Keep(every=wish.rounds)
+    start, averaging = maker.start, wish.averaging
+    gaps = []
+    for seed in range(seeds):
+        run = simulate(wish.problem, made, server, wish.rounds, seed=seed, start=start, averaging=averaging, keep=keep)
+        assert run.cost is not None  # kept at the end
+        gaps.append(float(run.cost[-1]) / best - 1.0)
+    return tuple(gaps)
+
+
+def _without_promise(problem: Problem) -> tuple[tuple[str, float | None], ...]:
+    """The paper's mechanisms, which have no total at all."""
+    named: list[tuple[str, Mechanism]] = [(f"paper coin, β = {beta:g}", PaperCoin(beta)) for beta in _BETAS]
+    return tuple((name, _limit(problem, made)) for name, made in [*named, ("classical", Classical())])
+
+
+def _limit(problem: Problem, mechanism: Mechanism) -> float | None:
+    try:
+        return max(0.0, predict(problem, mechanism).gap)
+    except ValueError:  # the coin alone brings more than the capacity
+        return None

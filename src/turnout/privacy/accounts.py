@@ -1,0 +1,171 @@
+"""The account of a mechanism over a run, against an observer."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+
+from turnout.algorithm import WORDS, Mechanism, Public, on_the_coin
+from turnout.errors import invalid
+from turnout.privacy.accounting import Account, check_delta, shown, total_epsilon
+from turnout.privacy.certificates import certificate
+from turnout.privacy.observer import EVERY_REPORT, FIXED_NUMBER, Observer
+from turnout.privacy.spending import Kind
+from turnout.privacy.sum_only import total_epsilon_sum_only
+
+Box = tuple[float, float]
+
+
+def account_of(mechanism: Mechanism, rounds: int, delta: float, observer: Observer = Observer()) -> Account:  # noqa: B008
+    """The total epsilon of a mechanism over so many reports; infinite where nothing bounds it.
+
+    It holds for every client: where boxes or weights differ, the worst counts.
+
+    Args:
+        mechanism: any mechanism.
+        rounds: how many reports of one client.
+        delta: the slack (see `Account`); a release made once needs none.
+        observer: who sees what, in which circumstances.
+
+    Raises:
+        ValueError: the promise does not exist against this observer; the message says why.
+
+    Example:
+        >>> from turnout.algorithm import Clamp
+        >>> account_of(Clamp(0.1), rounds=1000, delta=1e-6)
+        total epsilon 19.35 at delta 1e-06 over 1,000 reports, against an observer of every report (exact binomial)
+    """
+    promise = certificate(mechanism, observer)
+    if promise.per == "lifetime":
+        found = Account(promise.epsilon, 0.0, rounds, str(observer), "one release at joining, pure")
+    elif math.isinf(promise.epsilon):
+        found = Account(math.inf, delta, rounds, str(observer), promise.why)
+    elif observer.sees == EVERY_REPORT:
+        accounts = [total_epsilon(*box, rounds, delta) for box in _boxes(mechanism, promise.epsilon)]
+        found = max(accounts, key=lambda account: account.epsilon)
+    else:
+        found = _of_sum(mechanism, rounds, delta, observer)
+    return found.assuming(*promise.assumptions)
+
+
+class Hidden(NamedTuple):
+    """How a client is hidden in the sum.
+
+    Attributes:
+        box: its own.
+        others: a box that holds those of all others of its weight.
+        honest: how many of these certainly follow the protocol, whoever does not.
+    """
+
+    box: Box
+    others: Box
+    honest: int
+
+
+def hidden_in_sum(mechanism: Mechanism, observer: Observer) -> set[Hidden]:
+    """The ways in which clients are hidden in a sum, without those that another one is worse than.
+
+    A client is hidden among those of its own weight: the bits of all others are handed to the observer. Those that
+    may not follow the protocol may all be of that weight. What hides is what is certain of the others' bits, so that
+    their boxes may be widened to one that holds them all.
+
+    Example:
+        >>> from turnout.algorithm import Clamp
+        >>> weights = [1] * 8 + [200] * 2
+        >>> found = hidden_in_sum(Clamp(1.0), Observer("sum", honest=9, weights=weights))
+        >>> [hidden.honest for hidden in found]
+        [1]
+    """
+    assert observer.honest is not None  # an observer of the sum
+    low, high = (np.ceil(np.asarray(end, dtype=np.float64) * WORDS) / WORDS for end in mechanism.box(Public()))
+    low, high = np.broadcast_arrays(low, high)  # as a real coin has them: see `on_the_coin`
+    if low.ndim == 0 and observer.weights is None:
+        return {Hidden(box := (float(low), float(high)), box, int(observer.honest))}
+    given = 1 if observer.weights is None else np.size(observer.weights)
+    clients = max(low.size, given)
+    if observer.honest >= clients or not {low.size, given} <= {1, clients}:
+        allowed = f"of one number of clients (boxes {low.size:,}, weights {given:,})"
+        raise invalid("mechanism, weights and honest", allowed, f"{observer.honest:,} honest", "give all clients'")
+    low, high = np.broadcast_to(low.ravel(), (clients,)), np.broadcast_to(high.ravel(), (clients,))
+    weights = np.broadcast_to(np.asarray(1 if observer.weights is None else observer.weights), (clients,))
+    astray, least = clients - 1 - int(observer.honest), dict[tuple[Box, Box], int]()
+    for weight in np.unique(weights):
+        for box, others, number in _among(low[weights == weight], high[weights == weight]):
+            least[box, others] = min(max(0, number - astray), least.get((box, others), clients))
+    return {Hidden(box, others, honest) for (box, others), honest in least.items()}
+
+
+def _among(low: np.ndarray, high: np.ndarray) -> Iterator[tuple[Box, Box, int]]:
+    """(its box, one that holds all others', how many others) of each kind of client of one weight."""
+    ends, kinds = np.unique(np.stack([low, high]), axis=1, return_inverse=True)
+    for kind in range(ends.shape[1]):
+        alone = np.flatnonzero(kinds.ravel() == kind)[0]
+        rest = np.arange(len(low)) != alone
+        box = (float(ends[0, kind]), float(ends[1, kind]))
+        others = (float(low[rest].min()), float(high[rest].max())) if rest.any() else box
+        yield box, others, int(rest.sum())
+
+
+def _of_sum(mechanism: Mechanism, rounds: int, delta: float, observer: Observer) -> Account:
+    ways = hidden_in_sum(mechanism, observer)
+    accounts = [total_epsilon_sum_only(*way.box, rounds, delta, way.honest, way.others) for way in ways]
+    worst = max(accounts, key=lambda account: account.epsilon)
+    alike = observer.weights is None or np.ptp(np.asarray(observer.weights)) == 0
+    how = worst.how if alike else f"{worst.how}; hidden among clients of the same weight, the worst of them"
+    return replace(worst, against=str(observer), how=how)
+
+
+def _boxes(mechanism: Mechanism, epsilon: float) -> list[Box]:
+    """All different boxes; where they move, any report of pure epsilon gives away no more than a symmetric one."""
+    if mechanism.needs_public_average:
+        return [Kind(epsilon).box]
+    low, high = np.broadcast_arrays(*mechanism.box(Public()))
+    return [on_the_coin(a, b) for a, b in {*zip(low.ravel().tolist(), high.ravel().tolist(), strict=True)}]
+
+
+class PublicAccount:
+    """What any client has given away at most, from public data alone: the mechanism and how often it was asked.
+
+    Args:
+        mechanism: what the clients use.
+        delta: the slack of the total (see `Account`).
+        observer: of every report, in the run's circumstances.
+
+    Attributes:
+        certified: the epsilon of the certificate, against the server; infinite where there is none.
+        per: what it covers: one "report", or a "lifetime" (all reports together, from a release made once).
+        delta: as given.
+        against: whom: an observer of every report.
+        assumptions: what nothing enforces: without these the numbers say nothing.
+
+    Example:
+        >>> from turnout.algorithm import Clamp
+        >>> PublicAccount(Clamp(epsilon=0.1), delta=1e-6).total(1000)
+        total epsilon 19.35 at delta 1e-06 over 1,000 reports, against an observer of every report, if how many reports
+        there are did not depend on what they said (exact binomial)
+    """
+
+    def __init__(self, mechanism: Mechanism, delta: float, observer: Observer = Observer()) -> None:  # noqa: B008
+        check_delta(delta)
+        self._mechanism, self._observer = mechanism, observer
+        self._promise = found = certificate(mechanism, self._observer)
+        self.certified, self.per, self.delta = found.epsilon, found.per, delta
+        self.against, self.assumptions = found.against, found.assumptions
+
+    def total(self, reports: int) -> Account:
+        """The total over so many reports, those made so far, at delta; an upper bound for every client."""
+        if reports < 1 and self.per == "report":
+            return Account(0.0, self.delta, 0, self.against, "no report yet", self.assumptions)
+        found = account_of(self._mechanism, max(reports, 1), self.delta, self._observer)
+        on_the_way = self.per == "report" and found.delta > 0.0 and 0.0 < found.epsilon < math.inf
+        return found.assuming(FIXED_NUMBER) if on_the_way else found
+
+    def sentence(self, reports: int) -> str:
+        """The account in one line, for the log and the operator's page."""
+        if self.per == "lifetime" or not self._promise.is_bounded:
+            return str(self._promise)
+        return f"epsilon {shown(self.certified)} per report; {self.total(reports)}"

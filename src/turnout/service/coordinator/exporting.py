@@ -1,0 +1,149 @@
+"""A real run as the same `Trajectory` that a simulation gives, for `turnout show`, `turnout report` and your code."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+
+from turnout.algorithm import ClientState
+from turnout.errors import invalid
+from turnout.service import MISSING, NO, REFUSED, YES, Codes, Members, Rules, rules_from_settings
+from turnout.service.coordinator.enrolment import Roll
+from turnout.service.store import Store, StoreProblem
+from turnout.settings import Table
+from turnout.simulation import Keep, Trajectory
+from turnout.version import __version__
+
+Rows = Iterator[tuple[object, ...]]
+
+OUTCOMES = {MISSING: "missing", NO: "no", YES: "acknowledged", REFUSED: "refused"}
+"""What a round has of a device, in words."""
+
+ROUND_COLUMNS = (
+    *("round", "closed_at", "signal", "capacity", "participants", "demand"),
+    *("members", "heard", "refused", "frozen", "seconds"),
+)
+DEVICE_COLUMNS = ("round", "device", "outcome")
+
+
+def round_rows(store: Store) -> Rows:
+    """A row of `ROUND_COLUMNS` for each closed round, in order; streamed, also while the run goes on.
+
+    `participants` and `demand` are weights; `members`, `heard` and `refused` count devices.
+    """
+    for closed in store.history():
+        yield (
+            closed.round,
+            datetime.fromtimestamp(closed.closed_at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            *(closed.signal, closed.capacity, closed.participants, closed.demand, closed.members, closed.heard),
+            int((closed.codes == REFUSED).sum()),
+            str(closed.frozen).lower(),
+            closed.seconds,
+        )
+
+
+def device_rows(store: Store) -> Rows:
+    """A row of `DEVICE_COLUMNS` for each closed round and each device that was a member, or was heard, in it."""
+    rounds = store.position().round  # first: the list of devices, which is read next, has all of these rounds
+    devices = store.devices()
+    joined = np.array([device.joined for device in devices], dtype=np.int64)
+    left = np.array([rounds if device.left is None else device.left for device in devices], dtype=np.int64)
+    for closed in store.history():
+        if closed.round >= rounds:
+            return
+        slots = len(closed.codes)
+        was_there = (joined[:slots] <= closed.round) & (closed.round < left[:slots])
+        for slot in np.flatnonzero(was_there | (closed.codes != MISSING)).tolist():
+            yield closed.round, slot, OUTCOMES[closed.code(slot)]
+
+
+def export(store: Store) -> Trajectory:
+    """The books of a store as a trajectory; costs are unknown, so is the total cost.
+
+    The histories are there if they move by the bit, which the coordinator knows as well as the device.
+
+    Raises:
+        ValueError: no round is closed yet.
+        StoreProblem: the store has no run, or fails.
+
+    Example:
+        >>> import tempfile
+        >>> from turnout.service.store import open_store
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     export(open_store(f"{folder}/run.db", create=True))
+        Traceback (most recent call last):
+        ...
+        turnout.service.store.store.StoreProblem: the store has no run yet: there is nothing to export
+    """
+    run = store.run()
+    if run is None:
+        raise StoreProblem("the store has no run yet: there is nothing to export")
+    rules, roll = rules_from_settings(Table(dict(run.settings))), Roll()
+    roll.take(store.devices())
+    left = np.array([np.iinfo(np.int64).max if roll[i].left is None else roll[i].left for i in range(len(roll))])
+    history = _Histories(rules, roll.members(), left)
+    rows = []
+    for closed in store.history():
+        rows.append((closed.signal, closed.participants, closed.capacity))
+        history.add(closed.round, closed.codes)
+    if not rows:
+        raise invalid("run", "of one closed round or more", "none", "wait until the first round has closed")
+    signal, participants, capacity = (np.array(column) for column in zip(*rows, strict=True))
+    return Trajectory(
+        signal=signal.astype(np.float64),
+        participants=participants.astype(np.int64),
+        capacity=capacity.astype(np.float64),
+        checkpoints=np.empty(0, dtype=np.int64),
+        cost=None,
+        mean_distance=None,
+        largest_distance=None,
+        histogram=None,
+        averages=None,
+        state=history.state() if rules.averaging.by == "bit" else None,
+        controller_state=type(rules.controller.start())(**store.position().controller),
+        problem=None,
+        keep=Keep(cost=False),
+        provenance=_provenance(run.name, rules, len(roll)),
+    )
+
+
+class _Histories:
+    """The devices' histories, replayed from the books with the devices' own arithmetic."""
+
+    def __init__(self, rules: Rules, members: Members, left: Any) -> None:
+        self._averaging, self._joined, self._left = rules.averaging, members.joined, left
+        start, rounds = rules.prior.participations, float(rules.prior.rounds)
+        self._state = ClientState(np.full(len(members), start), np.full(len(members), rounds))
+
+    def add(self, round: int, codes: Codes) -> None:
+        moved = np.zeros(len(self._joined))
+        moved[: len(codes)] = codes == YES
+        later = self._state.after(moved, self._averaging)
+        here = (self._joined <= round) & (round < self._left)
+        self._state = ClientState(
+            np.where(here, later.participations, self._state.participations),
+            np.where(here, later.rounds, self._state.rounds),
+        )
+
+    def state(self) -> ClientState:
+        return self._state
+
+
+def _provenance(name: str, rules: Rules, devices: int) -> dict[str, Any]:
+    settings = rules.settings()
+    return {
+        "turnout": __version__,
+        "run": name,
+        "clients": devices,
+        "mechanism": settings["mechanism"],
+        "controller": settings["controller"],
+        "start": settings["start"],
+        "averaging": {"remember": rules.averaging.remember, "by": rules.averaging.by},
+        "safety": settings["safety"],
+        "seed": None,
+        "engine": "coordinator",
+        "engine_reason": "a coordinator and real devices",
+    }

@@ -1,0 +1,169 @@
+"""`turnout serve` in one piece: the run in its store, the coordinator, and its two listeners."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import json
+import math
+import re
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from turnout.errors import invalid
+from turnout.service import check_run_name, first_position, rules_from_settings
+from turnout.service.coordinator.coordinator import Coordinator
+from turnout.service.coordinator.device_app import DeviceApp
+from turnout.service.coordinator.overview import Overview
+from turnout.service.http import Bound, Listener, serve_listeners
+from turnout.service.http.bounded_http import Bounds
+from turnout.service.operator import LOOPBACK, operator_app
+from turnout.service.store import Run, Store
+from turnout.settings import Table
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where one of the two listeners is.
+
+    Args:
+        host: a name or an address of this machine.
+        port: 0 for any that is free.
+        certificate, key: PEM files; none: plain HTTP, for this machine or behind a proxy.
+        names: by which browsers may call it; the host, unless given.
+        most_connections: at a time.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 0
+    certificate: Path | None = None
+    key: Path | None = None
+    names: tuple[str, ...] = field(default=())
+    most_connections: int = 12_000
+
+    def listener(self, app: Any) -> Listener:
+        """The listener of an application at this place."""
+        bounds = Bounds(most_connections=self.most_connections)
+        return Listener(app, self.host, self.port, self.certificate, self.key, bounds)
+
+
+def begin_or_continue(store: Store, name: str | None, given: Mapping[str, Any]) -> Run:
+    """The store's run; begun, if there is none. What is fixed when a run begins cannot be given otherwise later.
+
+    Args:
+        store: open.
+        name: of a new run; made from the time unless given.
+        given: settings as `rules_from_settings` takes them, and `capacity`.
+
+    Raises:
+        ValueError: something is missing for a new run, or differs from what the run has.
+    """
+    run, capacity = store.run(), Table(given).number("capacity", None)
+    if run is None:
+        return _begin(store, name, given, capacity)
+    if name is not None and name != run.name:
+        raise invalid("run", f"{run.name!r}, as the store has it", repr(name), "begin another run in another store")
+    _refuse_other(run.settings, _settings(_over(run.settings, given)))
+    if capacity is not None and capacity != store.control().capacity:
+        remedy = "change it with `turnout operate capacity`, or on the operator's page"
+        raise invalid("capacity", f"{store.control().capacity:g}, as the store has it", capacity, remedy)
+    return run
+
+
+def _begin(store: Store, name: str | None, given: Mapping[str, Any], capacity: float | None) -> Run:
+    if capacity is None or not 0.0 < capacity < math.inf:
+        raise invalid("--capacity", "above 0, for a new run", capacity, "say how much is needed in each round")
+    name = check_run_name(name or time.strftime("run-%Y%m%d-%H%M%S", time.gmtime()))
+    rules, run = rules_from_settings(Table(given)), Run(name, _settings(given), time.time())
+    limit = rules.safety.hard_limit
+    if limit is not None and limit < capacity:
+        raise invalid("--hard-limit", f"at least the capacity of {capacity:g}", limit, "raise it, or need less")
+    store.begin(run, first_position(rules), capacity)
+    return run
+
+
+def _settings(given: Mapping[str, Any]) -> dict[str, Any]:
+    """All settings that these give, as JSON holds them."""
+    found: dict[str, Any] = json.loads(json.dumps(rules_from_settings(Table(given)).settings()))
+    return found
+
+
+def _over(has: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of a run with those that are given in their place; a table of another kind as a whole."""
+    found = dict(has)
+    for name, value in given.items():
+        known = has.get(name)
+        same = isinstance(value, dict) and isinstance(known, dict) and value.get("kind") in (None, known.get("kind"))
+        found[name] = {**known, **value} if same else value  # type: ignore[dict-item]
+    return found
+
+
+def _refuse_other(has: Mapping[str, Any], given: Mapping[str, Any], path: str = "") -> None:
+    for name in sorted({*has, *given}):
+        one, other = has.get(name), given.get(name)
+        if isinstance(one, dict) and isinstance(other, dict):
+            _refuse_other(one, other, f"{path}{name}.")
+        elif one != other:
+            remedy = "a run's rules are fixed when it begins: leave it out, or begin another run in another store"
+            raise invalid(f"{path}{name}", f"{one!r}, as the store's run has it", repr(other), remedy)
+
+
+async def serve(
+    store: Store,
+    devices: Place,
+    operator: Place,
+    password_hash: str,
+    *,
+    bound: Callable[[Mapping[str, Bound]], None] = lambda _: None,
+    stop: asyncio.Event | None = None,
+) -> None:
+    """Run the rounds and both listeners until a signal, `stop`, or an error of the coordinator.
+
+    Raises:
+        StoreProblem: another coordinator has the store.
+    """
+    _calm_collector()
+    coordinator, stop = Coordinator(store), stop or asyncio.Event()
+    overview = Overview(coordinator)
+    page = operator_app(overview, password_hash=password_hash, allowed_hosts=_names(operator))
+    page.count = coordinator.count
+    listeners = {"devices": devices.listener(DeviceApp(coordinator)), "operator": operator.listener(page)}
+    await overview.load()
+    coordinator.start()
+    following = asyncio.create_task(overview.follow())
+    watching = asyncio.create_task(_stop_when_ended(coordinator, stop))
+
+    async def stopping() -> None:
+        page.end_streams()
+        following.cancel()
+        watching.cancel()
+        await coordinator.stop()
+
+    await serve_listeners(listeners, bound=bound, stopping=stopping, stop=stop)
+    with contextlib.suppress(asyncio.CancelledError):
+        await watching
+
+
+def _calm_collector() -> None:
+    """Thousands of held requests are no garbage: looking through them again and again was half of a round's time."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(100_000, 20, 100)
+
+
+async def _stop_when_ended(coordinator: Coordinator, stop: asyncio.Event) -> None:
+    try:
+        await coordinator.ended()
+    finally:
+        stop.set()
+
+
+def _names(place: Place) -> tuple[str, ...]:
+    if place.names:
+        return (*place.names, *LOOPBACK)
+    host = f"[{place.host}]" if ":" in place.host else place.host
+    return (host, *LOOPBACK) if re.fullmatch(r"[\w.:\[\]-]+", host) else LOOPBACK

@@ -1,0 +1,154 @@
+"""Small and many: the same run for many seeds, all in one compiled call."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from turnout.algorithm import ClientState, IntegralController, IntegralState, SeededCoins
+from turnout.problem import Array, DrawnCosts, PolynomialCosts
+from turnout.simulation.engines.engine import JaxOptions
+from turnout.simulation.engines.jax.engine import family_on, free_on, in_64_bits, rules_of, server_at, some_devices
+from turnout.simulation.engines.jax.kernel import LANES, History
+from turnout.simulation.engines.jax.layout import Devices, pieces_of
+from turnout.simulation.engines.jax.loop import LONGEST, Way, compiled
+from turnout.simulation.loop import Progress
+from turnout.simulation.recording import Measures, Recorder, measure
+from turnout.simulation.server_log import Book
+from turnout.simulation.setup import Stage
+from turnout.simulation.trajectory import Trajectory
+
+
+def can_be_batched(stage: Stage) -> bool:
+    """Whether runs like this one differ in their coins alone, and all go the same way."""
+    crowd, schedule = stage.crowd, stage.schedule
+    return (
+        stage.book.round == 0
+        and isinstance(stage.book.controller, IntegralController)
+        and isinstance(crowd.costs, (PolynomialCosts, DrawnCosts))
+        and crowd.state.memory is None  # what a mechanism releases depends on the seed
+        and not (schedule.has_movement or schedule.away or schedule.capacity)
+    )
+
+
+@in_64_bits
+def replicate_on_device(
+    stage: Stage, seeds: Sequence[int], options: JaxOptions, progress: Progress | None = None
+) -> list[Trajectory]:
+    """One run for each seed, as many at a time as the device holds; each equal to the run of its own.
+
+    Args:
+        stage: of a run that `can_be_batched`.
+        seeds: one run for each.
+        options: 64 or 32 bits; one device is used.
+        progress: called now and then with (runs done, runs in all).
+    """
+    device = some_devices(1)
+    crowd = stage.crowd
+    room = free_on(device)
+    at_once = len(seeds) if room is None else max(1, int(room // (3 * (8 * len(crowd) + 32 * LONGEST))))
+    runs: list[Trajectory] = []
+    for first in range(0, len(seeds), at_once):
+        batch = _Batch(stage, seeds[first : first + at_once], options, Devices(device))
+        runs += batch.trajectories(f"jax: {len(seeds)} replicas in one call on {device[0].device_kind}")
+        if progress:
+            progress(len(runs), len(seeds))
+    return runs
+
+
+class _Batch:
+    """Some replicas, along the first axis of every history, signal and key."""
+
+    def __init__(self, stage: Stage, seeds: Sequence[int], options: JaxOptions, devices: Devices) -> None:
+        self.name = "jax" if options.bits == 64 else "jax32"
+        crowd = stage.crowd
+        acting = crowd.costs if isinstance(crowd.costs, PolynomialCosts) else crowd.costs[:]
+        assert isinstance(acting, PolynomialCosts)
+        kind: Any = np.float64 if options.bits == 64 else np.float32
+        controller = stage.book.controller
+        self.rules = rules_of(crowd, acting, options.bits)._replace(most=1 if controller.lag == 0 else 2)
+        (self.piece,) = pieces_of(acting, one=True)
+        self.families = (family_on(devices, self.piece, crowd, acting, kind),)
+        self.devices, self.seeds = devices, seeds
+        self.stages = [_again(stage, seed) for seed in seeds]
+        came = [one.crowd.welcome(range(len(crowd)), range(len(crowd))) for one in self.stages]
+        state = self.stages[0].crowd.state
+        self.rounds: Any = state.rounds
+        whole = np.uint16 if len(stage.book.participants) < 2**16 - 2 else np.uint32
+        shape = (len(seeds), devices.size(self.piece))
+        passed_kind = whole if self.rules.counts else kind
+        self.passed: Any = tuple(jnp.full(shape, state.value, passed_kind) for _ in range(LANES))  # type: ignore[attr-defined]
+        if crowd.start is None:
+            for one, total in zip(self.stages, came, strict=True):
+                one.book.enter(total)
+
+    def trajectories(self, why: str) -> list[Trajectory]:
+        """Run them all to their end."""
+        book, recorder = self.stages[0].book, self.stages[0].recorder
+        total = len(book.participants)
+        self._note()
+        while book.round < total:
+            self._advance(min(total, recorder.next_due(book.round) + 1, book.round + LONGEST))
+            self._note(last=book.round == total)
+        states = self._states() if recorder.keep.state else None
+        for number, one in enumerate(self.stages):
+            if states is not None:
+                one.crowd.state = ClientState(states[number], float(self.rounds))
+        return [one.trajectory(self.name, why) for one in self.stages]
+
+    def _advance(self, stop: int) -> None:
+        books = [one.book for one in self.stages]
+        book = books[0]
+        lagged, first = book.controller.lag == 1, book.round
+        older, newer = [one.deciding(first) for one in books], [one.signal[first] for one in books]
+        assert isinstance(book.controller, IntegralController)  # `can_be_batched` has seen to it
+        gain, capacity = float(book.controller.gain), float(book.capacity)
+        server = server_at(self.stages[0].crowd, first, stop, older, newer, lagged, gain, capacity, float(self.rounds))
+        keys = np.array([one.crowd.coins.key for one in self.stages], dtype=np.uint32)
+        server = server._replace(key=(keys[:, 0], keys[:, 1]))
+        run = compiled(self.rules, Way(replicas=True))
+        (history,), rounds, signals, totals = run((History(self.passed, None),), self.families, server)
+        self.passed, self.rounds = history.passed, float(np.asarray(rounds))
+        signals, totals = np.asarray(signals), np.asarray(totals)
+        for number, one in enumerate(books):
+            one.signal[first + 1 : stop + 1] = signals[number, : stop - first]
+            one.participants[first:stop] = totals[number, : stop - first]
+            one.capacities[first:stop] = one.capacity
+            one.round, one.state = stop, IntegralState(float(one.signal[stop]))
+
+    def _note(self, *, last: bool = False) -> None:
+        """Record all replicas, if it is time."""
+        keep, round = self.stages[0].recorder.keep, self.stages[0].book.round - 1
+        if round < 0 or not (last or self.stages[0].recorder.is_due(round)):
+            return
+        wanted = keep.cost or keep.distance_to is not None or keep.histogram or keep.averages is not None
+        states = self._states() if wanted else None
+        for number, one in enumerate(self.stages):
+
+            def measured(number: int = number) -> Measures:
+                if states is None:
+                    return Measures(0, [], [], 0.0, np.zeros(0, np.int64), np.zeros(0))
+                crowd = self.stages[0].crowd
+                return measure(keep, crowd.costs, ClientState(states[number], float(self.rounds)), None)
+
+            one.recorder.note(round, measured, last=last)
+
+    def _states(self) -> Array:
+        """All participations, shape (replicas, clients)."""
+        passed = np.empty((len(self.seeds), self.piece.stop))
+        for lane, values in enumerate(jax.device_get(self.passed)):
+            mine = passed[:, lane::LANES]
+            mine[:] = values[:, : mine.shape[1]]
+        return passed
+
+
+def _again(stage: Stage, seed: int) -> Stage:
+    """The same run with other coins."""
+    book = Book.open(stage.book.controller, stage.book.capacity, len(stage.book.participants))
+    crowd = dataclasses.replace(stage.crowd, coins=SeededCoins(seed))
+    return dataclasses.replace(stage, crowd=crowd, book=book, recorder=Recorder(stage.recorder.keep))

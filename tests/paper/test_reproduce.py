@@ -1,6 +1,7 @@
 """The whole reproduction: once in full, and small ones for what must hold of any."""
 
 import json
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -145,7 +146,7 @@ def test_a_table_that_was_cut_short_is_made_again(tmp_path):
 
 
 def test_what_is_missing_is_said_before_anything_is_run(tmp_path, monkeypatch):
-    monkeypatch.setattr("turnout.paper.reproduce.find_spec", lambda library: None)
+    monkeypatch.setattr(sys.modules[reproduce.__module__], "find_spec", lambda library: None)
     with pytest.raises(MissingExtra, match=r"matplotlib, which is not installed: pip install 'turnout\[lab\]'"):
         reproduce(tmp_path / "paper")
     assert not (tmp_path / "paper").exists()

@@ -13,7 +13,7 @@ import numpy as np
 from turnout.paper.runs import Numbers, forecast, full_run, seeded_run
 from turnout.paper.settings import SETTINGS, mechanisms
 from turnout.paper.store import Store
-from turnout.simulation.workers import spread
+from turnout.simulation import spread
 
 Say = Callable[[str, int, int], None]
 """Called with a stage, how many of its parts are done, and how many there are to do."""

@@ -49,7 +49,9 @@ coverage: $(READY) ## Run all tests with coverage, subprocesses included
 	$(BIN)/python -m coverage report
 
 mutants: $(READY) ## Make small mistakes in algorithm/ and privacy/: do the tests notice? (a sample)
-	$(BIN)/python tools/mutation.py --sample 600 --seed 0 --output results/mutation.json
+	$(BIN)/python tools/mutation.py --packages src/turnout/algorithm src/turnout/privacy \
+		--tests tests/algorithm tests/privacy tests/conformance tests/client tests/audit src/turnout/algorithm src/turnout/privacy \
+		--sample 300 --seed 0
 
 check: $(READY) ## Lint, types, layers, docs and the paper map, without running tests
 	$(BIN)/ruff check .

@@ -25,7 +25,10 @@ ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "src" / "turnout"
 PAGE = ROOT / "docs" / "architecture.md"
 MOST_FILES = 25
-HEAD = "| | files | lines | lines per file, median / max | lines per function, p90 / max | public definitions (per 1,000 lines) | exported by packages |"
+HEAD = (
+    "| | files | lines | lines per file, median / max | lines per function, p90 / max "
+    "| public definitions (per 1,000 lines) | exported by packages |"
+)
 
 
 def row(package: Path) -> str:

@@ -380,7 +380,7 @@ def saved() -> Made:
 
 def bits() -> Made:
     """Who participated in each round."""
-    from turnout.simulation.reports import reports_of
+    from turnout.attack import reports_of
 
     chosen = ("classical", "beta=3.5")
     own = {f"paper, {name}": replace(papers()[name], options={}) for name in chosen}
@@ -400,7 +400,7 @@ def closed_rounds() -> Made:
     """Rounds closed without clock, disk or wire: outages, the hard limit, devices that are missing."""
     from service.played import play
     from service.running import usual_rules
-    from turnout.service.rules import Safety
+    from turnout.service import Safety
 
     problem, controller = paper_population(2, 80).problem(40), IntegralController(0.045, 3.0)
     back = np.linspace(45, 70, 80).astype(int)
@@ -463,7 +463,7 @@ def service() -> Made:
 def coordinator(folder: Path, devices: int, weights: tuple[int, ...] = (1,), hard_limit: Any = None, **rules: Any):
     """(url, codes, location) of a coordinator that waits for all devices, in every round."""
     from service.running import begun, codes_for, running, usual_rules
-    from turnout.service.rules import Safety, Timing
+    from turnout.service import Safety, Timing
 
     patient = Timing(round=0.0, deadline=60.0, hold=60.0)
     settings = usual_rules(patient, wait_for=devices, safety=Safety("absent", hard_limit), **rules)
@@ -501,7 +501,7 @@ def by_fleet(folder: Path, **rules: Any) -> list[Any]:
     """Forty devices that enrol all at once; also the bits and what was acknowledged of them, by device."""
     import asyncio
 
-    from turnout.service.fleet.fleet import Fleet
+    from turnout.service.load_test import Fleet
 
     size, rounds = 40, 20
     with coordinator(folder, size, **rules) as (url, codes, location):

@@ -120,6 +120,7 @@ def test_a_coin_off_by_its_last_bit_is_noticed():
     assert changed(group, {name: of_run(wrong.run())})
 
 
+@pytest.mark.deployment
 @pytest.mark.usefixtures("two_nodes")
 @pytest.mark.parametrize(
     ("group", "name"),

@@ -96,6 +96,7 @@ def reader(tmp_path: Path) -> Iterator[Reader]:
 
 
 @pytest.mark.deployment
+@pytest.mark.timeout(2 * LONGEST)
 def test_the_readme_line_by_line(reader: Reader, capsys: pytest.CaptureFixture[str]) -> None:
     begun = time.monotonic()
     reader.types("make setup")

@@ -1,33 +1,97 @@
-"""The tables that several figures share."""
+"""The tables that figures, claims and the page share, and how they are made: on all cores."""
 
 from __future__ import annotations
 
+import contextlib
+from collections import Counter
+from collections.abc import Callable, Generator, Hashable, Mapping
 from functools import partial
+from typing import Any, NamedTuple
 
-from turnout.paper.runs import Numbers, Tick, forecast, full_run, over_seeds
+import numpy as np
+
+from turnout.paper.runs import Numbers, forecast, full_run, seeded_run
 from turnout.paper.settings import SETTINGS, mechanisms
 from turnout.paper.store import Store
+from turnout.simulation import spread
+
+Say = Callable[[str, int, int], None]
+"""Called with a stage, how many of its parts are done, and how many there are to do."""
 
 
-def _nothing() -> None:
-    pass
+class Table(NamedTuple):
+    """A table that is to be made: of which stage, and what makes each of its parts."""
+
+    stage: str
+    parts: list[Callable[[], Numbers]]
+    stacked: bool = False
+
+
+def tables() -> dict[str, Table]:
+    """All of them by name, in the order in which they are made."""
+    five = mechanisms().items()
+    runs = {f"run-{name}": Table("one run in full", [partial(full_run, made)]) for name, made in five}
+    expected = {f"forecast-{name}": Table("forecast", [partial(forecast, made)]) for name, made in five}
+    seeded = {
+        f"{kind}-{name}": Table(kind, [partial(seeded_run, made, seed, kind) for seed in _chosen()], stacked=True)
+        for kind in ("seeds", "populations")
+        for name, made in five
+    }
+    # A mechanism's first run compiles it. Two cores compile the two of them at once; the next runs come after the
+    # forecasts, and find both compiled.
+    first = dict(list(runs.items())[:2])
+    return first | expected | runs | seeded
+
+
+def make_tables(store: Store, say: Say) -> None:
+    """Make the tables that are not there yet, and keep each as soon as it is whole."""
+    wanted = {name: table for name, table in tables().items() if not store.has(name)}
+    todo = {(name, part): make for name, table in wanted.items() for part, make in enumerate(table.parts)}
+    totals = Counter(wanted[name].stage for name, _ in todo)
+    done: Counter[str] = Counter()
+    found: dict[str, dict[int, Numbers]] = {}
+    for stage in totals:
+        say(stage, 0, totals[stage])
+    with contextlib.closing(on_all_cores(todo)) as results:
+        for (name, part), numbers in results:
+            table, parts = wanted[name], found.setdefault(name, {})
+            parts[part] = numbers
+            if len(parts) == len(table.parts):
+                store.keep(name, _stacked(found.pop(name)) if table.stacked else numbers)
+            done[table.stage] += 1
+            say(table.stage, done[table.stage], totals[table.stage])
+
+
+def on_all_cores(todo: Mapping[Any, Callable[[], Any]]) -> Generator[tuple[Any, Any], None, None]:
+    """(key, result) of each call as soon as it is there; the calls are made in other processes."""
+    return spread(_called, [(key, call, dict(SETTINGS)) for key, call in todo.items()])
 
 
 def full_runs(store: Store) -> dict[str, Numbers]:
     """One run of each of the five settings, in full."""
-    return {name: store.numbers(f"run-{name}", partial(full_run, made)) for name, made in mechanisms().items()}
+    return {name: store.read(f"run-{name}") for name in mechanisms()}
 
 
-def seeds(store: Store, tick: Tick = _nothing, *, populations: bool = False) -> dict[str, Numbers]:
+def seeds(store: Store, *, populations: bool = False) -> dict[str, Numbers]:
     """The five settings over a hundred seeds: of the coins, or of coins and population."""
-    kind = "populations" if populations else "seeds"
-    chosen = range(SETTINGS["seeds"].value)
-    return {
-        name: store.numbers(f"{kind}-{name}", partial(over_seeds, made, chosen, populations=populations, tick=tick))
-        for name, made in mechanisms().items()
-    }
+    return {name: store.read(f"{'populations' if populations else 'seeds'}-{name}") for name in mechanisms()}
 
 
 def forecasts(store: Store) -> dict[str, Numbers]:
     """The forecast of each of the five settings."""
-    return {name: store.numbers(f"forecast-{name}", partial(forecast, made)) for name, made in mechanisms().items()}
+    return {name: store.read(f"forecast-{name}") for name in mechanisms()}
+
+
+def _called(task: tuple[Hashable, Callable[[], Any], dict[str, Any]]) -> tuple[Hashable, Any]:
+    key, call, settings = task
+    SETTINGS.update(settings)  # those of the process that asks, which may have changed them
+    return key, call()
+
+
+def _chosen() -> range:
+    return range(SETTINGS["seeds"].value)
+
+
+def _stacked(parts: dict[int, Numbers]) -> Numbers:
+    """One table of many runs, shape (seeds, …), in the order of the seeds."""
+    return {name: np.array([parts[part][name] for part in sorted(parts)]) for name in parts[0]}

@@ -43,15 +43,23 @@ class Store:
 
     def numbers(self, name: str, make: Callable[[], Numbers]) -> Numbers:
         """The table of that name: read if it is there, else made and kept."""
-        path = self._path(name)
-        if not self.has(name):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            found = make()
-            with whole_file(path) as file:
-                np.savez(file, fingerprint=np.array(self._key), **found)  # type: ignore[arg-type]
-            return found
-        with np.load(path) as file:
+        if self.has(name):
+            return self.read(name)
+        found = make()
+        self.keep(name, found)
+        return found
+
+    def read(self, name: str) -> Numbers:
+        """The table of that name, which is there."""
+        with np.load(self._path(name)) as file:
             return {key: file[key] for key in file.files if key != "fingerprint"}
+
+    def keep(self, name: str, numbers: Numbers) -> None:
+        """Write a table."""
+        path = self._path(name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with whole_file(path) as file:
+            np.savez(file, fingerprint=np.array(self._key), **numbers)  # type: ignore[arg-type]
 
     def _path(self, name: str) -> Path:
         return self.folder / "data" / f"{name}.npz"

@@ -14,15 +14,12 @@ import numpy as np
 
 from turnout.errors import MissingExtra
 from turnout.files import whole_file
-from turnout.paper import fig1_distance, fig2_cost, fig3_privacy_error, fig4_turnout, fig5_signal
 from turnout.paper.claims import judge
+from turnout.paper.figures import FIGURES
 from turnout.paper.page import make_page
 from turnout.paper.settings import CLASSICAL, SETTINGS
-from turnout.paper.sources import Say, forecasts, make_tables, on_all_cores, seeds
-from turnout.paper.store import Store, fingerprint
+from turnout.paper.tables import Say, Store, fingerprint, forecasts, make_tables, on_all_cores, seeds
 from turnout.version import __version__
-
-FIGURES = (fig1_distance, fig2_cost, fig3_privacy_error, fig4_turnout, fig5_signal)
 
 
 def reproduce(folder: str | Path, say: Say = lambda stage, done, total: None) -> Path:
@@ -40,7 +37,7 @@ def reproduce(folder: str | Path, say: Say = lambda stage, done, total: None) ->
             raise MissingExtra("the paper's reproduction", library=library, extra="lab")
     store = Store(folder)
     make_tables(store, say)
-    drawings = {figure.NAME: partial(_draw, store.folder, number) for number, figure in enumerate(FIGURES)}
+    drawings = {figure.name: partial(_draw, store.folder, number) for number, figure in enumerate(FIGURES)}
     say("figures", 0, len(drawings))
     with contextlib.closing(on_all_cores(drawings)) as drawn:
         for done, _ in enumerate(drawn, start=1):
@@ -103,8 +100,8 @@ def _spread(values: Any) -> dict[str, float]:
 def _draw(folder: Path, number: int) -> None:
     """Numbers and pictures of one figure, unless they are there."""
     store, figure = Store(folder), FIGURES[number]
-    pictures = [folder / "figures" / f"{figure.NAME}.{ending}" for ending in ("png", "svg")]
-    drawn = store.has(figure.NAME) and all(picture.exists() for picture in pictures)
-    numbers = store.numbers(figure.NAME, lambda: figure.compute(store))
+    pictures = [folder / "figures" / f"{figure.name}.{ending}" for ending in ("png", "svg")]
+    drawn = store.has(figure.name) and all(picture.exists() for picture in pictures)
+    numbers = store.numbers(figure.name, lambda: figure.compute(store))
     if not drawn:
         figure.draw(numbers, folder / "figures")

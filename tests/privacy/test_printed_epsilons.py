@@ -24,8 +24,8 @@ MECHANISMS = [Clamp(0.5), TrackingClamp(0.5), Memoized(4.0, 10.0)]
 PLACES = {
     # The source of truth, and what puts it into one line.
     "privacy/accounting.py": "Account",
-    "privacy/certificate.py": "Certificate",
-    "privacy/public_account.py": "the certificate, and an account after it",
+    "privacy/certificates.py": "Certificate",
+    "privacy/accounts.py": "the certificate, and an account after it",
     # What is asked for, allowed or claimed: a setting, which promises nothing by itself.
     "algorithm/channel.py": "a setting",
     "algorithm/mechanisms/__init__.py": "a setting",
@@ -33,14 +33,14 @@ PLACES = {
     "algorithm/mechanisms/memoized.py": "a setting",
     "cli/audit.py": "what a test would notice",
     "cli/join.py": "what the owner allows",
-    "plan/frontier.py": "what is asked for",
-    "plan/plan.py": "the least account that a wish needs, against the observer that the message names",
+    "plan/frontiers.py": "what is asked for",
+    "plan/planning.py": "the least account that a wish needs, against the observer that the message names",
     "plan/wish.py": "a wish, against its observer",
-    "privacy/audit_claims.py": "a claim under test",
+    "audit/claims.py": "a claim under test",
     "report/frontier_report.py": "captions, with the observer and the aggregator that must be trusted",
     "privacy/filter.py": "a limit, against whom",
-    "privacy/floor.py": "what no mechanism can have",
-    "privacy/ledger.py": "what the owner allows",
+    "privacy/floors.py": "what no mechanism can have",
+    "client/ledger.py": "what the owner allows",
     # A certificate that is refused, with what is allowed.
     "flower/client_mod.py": "a certificate, against whom",
     "service/agent/agreement.py": "a certificate, against whom",

@@ -9,14 +9,14 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from turnout import optimum
+from turnout import Problem, optimum
 
 
 @dataclass
 class Random:
     """A server that knows that its clients exist, and chooses C of them evenly."""
 
-    problem: object
+    problem: Problem
     seed: int
 
     def __post_init__(self):

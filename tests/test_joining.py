@@ -14,7 +14,8 @@ from turnout.simulation import trajectory
 
 ROOT = Path(__file__).parents[1]
 GITHUB = ROOT / ".github"
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+SETTINGS = tomllib.loads((ROOT / "pyproject.toml").read_text())
+PROJECT = SETTINGS["project"]
 FORMS = sorted(path.name for path in (GITHUB / "ISSUE_TEMPLATE").glob("*.yml") if path.name != "config.yml")
 
 
@@ -96,3 +97,8 @@ def test_the_policy_states_the_numbers_as_they_are():
     assert "All four are 1 today" in text
     for place in re.findall(r"`(turnout/[\w/]+\.py)`", text):
         assert (ROOT / "src" / place).is_file(), place
+
+
+def test_types_are_strict_in_every_tool():
+    strict = next(rules["module"] for rules in SETTINGS["tool"]["mypy"]["overrides"] if "turnout.*" in rules["module"])
+    assert sorted(strict) == sorted(["turnout.*", *(path.stem for path in (ROOT / "tools").glob("*.py"))])

@@ -51,7 +51,7 @@ def test_floats_break_it():
         ):
             broken.append(epsilon)
     assert len(broken) >= 3
-    assert all(holds(*(round(bound * WORDS) for bound in widest_box(epsilon)), epsilon) for epsilon in broken)
+    assert all(holds(*(round(bound * WORDS) for bound in widest_box(epsilon)), epsilon) for epsilon in broken)  # type: ignore[call-arg]
 
 
 @pytest.mark.parametrize("epsilon", EPSILONS)

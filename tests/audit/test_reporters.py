@@ -148,7 +148,7 @@ def test_words_are_those_for_which_a_real_coin_says_yes():
 def test_the_usual_signals():
     """A fair server, and those that are not: each different one once, each of the length asked for."""
     found = usual_signals(4, scale=2.0)
-    expected = {
+    expected: dict[str, list[float]] = {
         "usual": [2, 2, 2, 2],
         "zero": [0, 0, 0, 0],
         "negative": [-2, -2, -2, -2],

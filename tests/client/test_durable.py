@@ -17,7 +17,8 @@ from turnout import Averaging, Classical, IntegralController, PaperCoin, Prior, 
 from turnout.algorithm import Clamp, ClientState, Memoized, OneRelease
 from turnout.client import store
 from turnout.client.durable import Stopped
-from turnout.client.ledger import BudgetSpent, LedgerRolledBack, Limit
+from turnout.client.ledger import BudgetSpent, LedgerRolledBack
+from turnout.client.limit import Limit
 from turnout.client.store import Conflict, RoundPassed, missed
 from turnout.errors import FileProblem
 from turnout.files import InUse

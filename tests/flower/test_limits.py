@@ -36,7 +36,7 @@ class TestSettings:
             self_selection_mod(1.0, mechanism="clamp")
 
     def test_the_limit_is_at_hand(self):
-        assert Limit is ledger.Limit
+        assert Limit is ledger.Limit  # type: ignore[attr-defined]
 
 
 class TestOneRelease:

@@ -7,6 +7,7 @@ import socket
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 from turnout.service.http.asgi import read_body, send_json
 from turnout.service.http.listeners import Listener, serve_listeners
@@ -53,7 +54,8 @@ class Sample:
 def served(app=None, *, loop="asyncio", **listener):
     """The application behind one listener; gives the `Bound` listener, the application and a way to stop."""
     app = Sample() if app is None else app
-    ready, state = threading.Event(), {}
+    ready = threading.Event()
+    state: dict[str, Any] = {}
 
     async def main():
         state["loop"], state["stop"] = asyncio.get_running_loop(), asyncio.Event()

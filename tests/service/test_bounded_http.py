@@ -343,7 +343,7 @@ def test_a_stall_of_our_own_is_not_held_against_clients():
 
 
 def test_a_uvicorn_that_is_built_otherwise_is_refused_with_a_clear_error(monkeypatch):
-    monkeypatch.delattr(bounded_http.HttpToolsProtocol, "on_response_complete")
+    monkeypatch.delattr(bounded_http.HttpToolsProtocol, "on_response_complete")  # type: ignore[attr-defined]
     with pytest.raises(TurnoutError, match=rf"uvicorn {re.escape(uvicorn.__version__)} has no .*on_response_complete"):
         bounded()
     monkeypatch.undo()

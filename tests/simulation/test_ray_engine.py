@@ -242,9 +242,9 @@ def two_nodes():
         cluster = Cluster(
             initialize_head=True, head_node_args={**usual, "include_dashboard": False, "_system_config": quick}
         )
-        cluster.second = cluster.add_node(**usual)
+        cluster.second = cluster.add_node(**usual)  # type: ignore[attr-defined]
         ray.init(address=cluster.address, log_to_driver=False, logging_level="ERROR")
-        session = Path(cluster.head_node.get_session_dir_path()).name
+        session = Path(cluster.head_node.get_session_dir_path()).name  # type: ignore[attr-defined]
         assert processes(session)
         yield cluster
         ray.shutdown()

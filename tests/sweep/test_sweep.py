@@ -68,7 +68,7 @@ def test_totals():
     tracking = TrackingClamp(1.0)
     bound = total(tracking)[0]
     for average in (0.01, 0.2, 0.5, 0.9):
-        assert total_epsilon(*map(float, tracking.box(Public(average=np.float64(average)))), 100, 1e-6).epsilon <= bound
+        assert total_epsilon(*map(float, tracking.box(Public(average=np.float64(average)))), 100, 1e-6).epsilon <= bound  # type: ignore[call-arg]
 
 
 def test_forecasts_if_asked(tmp_path):
@@ -167,7 +167,7 @@ def test_what_is_done_is_never_redone(tmp_path, monkeypatch):
         measured.append(task[0].id)
         return measure(task)
 
-    measure = sweep_module.measure
+    measure = sweep_module.measure  # type: ignore[attr-defined]
     monkeypatch.setattr(sweep_module, "measure", noted)
     small = design({"grid": {"capacity": [18, 20]}, "seeds": 2})
     sweep(small, tmp_path, jobs=1)

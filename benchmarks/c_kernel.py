@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from turnout.algorithm import ClientState, IntegralState
+from turnout.algorithm import ClientState
 
 FLAGS = ("-O3", "-march=native", "-ffp-contract=off", "-shared", "-fPIC", "-pthread")
 """No fused multiply-add: it would change bits."""
@@ -50,7 +50,8 @@ def library():
 
 def advance(stage, stop, threads):
     """Run the rounds of a stage up to `stop`, as an engine's `advance`."""
-    crowd, book = stage.crowd, stage.book
+    crowd, log = stage.crowd, stage.log
+    first, signals, totals = log.round, log.signal.copy(), log.participants.copy()
     terms, passed, coin = crowd.costs.terms, crowd.state.participations, crowd.mechanism.parameters()
     library().run(
         passed.ctypes.data,
@@ -59,17 +60,16 @@ def advance(stage, stop, threads):
         *crowd.coins.key,
         float(coin[0]) if coin else 0.0,
         float(crowd.state.rounds),
-        book.round,
+        first,
         stop,
-        book.controller.gain,
-        book.capacity,
-        book.signal.ctypes.data,
-        book.participants.ctypes.data,
+        log.controller.gain,
+        log.capacity,
+        signals.ctypes.data,
+        totals.ctypes.data,
         threads,
     )
-    crowd.state = ClientState(passed, float(crowd.state.rounds) + stop - book.round)
-    book.capacities[book.round : stop] = book.capacity
-    book.round, book.state = stop, IntegralState(float(book.signal[stop]))
+    crowd.state = ClientState(passed, float(crowd.state.rounds) + stop - first)
+    log.close_rounds(totals[first:stop], signals[first + 1 : stop + 1])
 
 
 def copy_bandwidth(threads, seconds, mebibytes=256):

@@ -40,14 +40,14 @@ def ready(clients, rounds, mechanism=None):
     server = IntegralController(GAIN / clients, INITIAL)
     mechanism = mechanism or PaperCoin(BETA)
     stage = set_stage(problem(clients), mechanism, server, 1 + rounds, 0, None, None, None, LEAN)
-    stage.book.enter(clients)
+    stage.log.close_round(clients)
     return stage
 
 
 def digest(stage):
     """What the trajectory is, to the bit: totals, signals and histories."""
-    book, state = stage.book, stage.crowd.state
-    parts = (book.participants, book.signal, state.participations)
+    log, state = stage.log, stage.crowd.state
+    parts = (log.participants, log.signal, state.participations)
     return hashlib.sha256(b"".join(part.tobytes() for part in parts)).hexdigest()
 
 
@@ -55,8 +55,8 @@ def ours(engine, threads, clients, rounds, mechanism=None):
     """(seconds, digest) of an engine. One pass goes before: it compiles, and sends clients where they are moved."""
     stage = ready(clients, WARM + rounds, mechanism)
     made, _ = choose_engine(engine, stage.crowd, threads, 1 + WARM + rounds)
-    made.advance(stage.book, 1 + WARM)
-    took = seconds(lambda: made.advance(stage.book, 1 + WARM + rounds))
+    made.advance(stage.log, 1 + WARM)
+    took = seconds(lambda: made.advance(stage.log, 1 + WARM + rounds))
     made.gather()
     made.close()
     return took, digest(stage)

@@ -33,8 +33,8 @@ def test_the_c_kernel_gives_the_trajectory_of_the_engines(contenders, clients, t
         server = IntegralController(contenders.GAIN / clients, contenders.INITIAL)
         problem = paper_population(0, clients).problem(clients / 2)
         right = simulate(problem, mechanism, server, 1 + rounds, seed=0, engine="numpy")
-        np.testing.assert_array_equal(stage.book.participants, right.participants)
-        np.testing.assert_array_equal(stage.book.signal[:-1], right.signal)
+        np.testing.assert_array_equal(stage.log.participants, right.participants)
+        np.testing.assert_array_equal(stage.log.signal[:-1], right.signal)
         np.testing.assert_array_equal(stage.crowd.state.participations, right.state.participations)
         assert stage.crowd.state.rounds == right.state.rounds
 

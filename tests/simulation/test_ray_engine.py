@@ -361,7 +361,7 @@ def test_a_cluster_started_here_is_stopped():
         session = ray._private.worker._global_node.get_session_dir_path()
         run_rounds(engine, stage)
         assert not ray.is_initialized()
-        print(session, stage.book.participants.sum(), engine.where, sep="|")
+        print(session, stage.log.participants.sum(), engine.where, sep="|")
     """
     settings = os.environ | {"RAY_ADDRESS": "local", "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
     done = subprocess.run(

@@ -37,9 +37,11 @@ from turnout.algorithm.mechanisms.memoized import Memoized, OneRelease
 from turnout.algorithm.mechanisms.paper_coin import PaperCoin, coin_probability
 from turnout.algorithm.mechanisms.randomized_response import RandomizedResponse
 from turnout.algorithm.mechanisms.tracking_clamp import MARGIN, TrackingClamp
+from turnout.algorithm.server import EVERYONE, Heard, ServerState, server_step
 from turnout.algorithm.thresholds import WORDS, check_epsilon, growth, on_the_coin, widest_box
 
 __all__ = [
+    "EVERYONE",
     "MARGIN",
     "MECHANISMS",
     "SMALLEST_AVERAGE",
@@ -52,6 +54,7 @@ __all__ = [
     "ClientState",
     "Coins",
     "Controller",
+    "Heard",
     "IntegralController",
     "IntegralState",
     "KeyedCoins",
@@ -65,6 +68,7 @@ __all__ = [
     "RandomizedResponse",
     "SeededCoins",
     "SelfTuningController",
+    "ServerState",
     "SystemCoins",
     "TrackingClamp",
     "at_least",
@@ -90,6 +94,7 @@ __all__ = [
     "releases_once",
     "remembered",
     "root",
+    "server_step",
     "widest_box",
 ]
 

@@ -1,4 +1,4 @@
-"""The controllers by name."""
+"""How the server sets the signal: the paper's controller, one that needs no gain, and both by name."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Controller(Protocol):
         """The state before round 0."""
         ...
 
-    def step(self, state: Any, participants: int, capacity: float) -> Any:
+    def step(self, state: Any, participants: float, capacity: float) -> Any:
         """The state after a round with this turnout."""
         ...
 
@@ -108,7 +108,7 @@ class IntegralController:
         """Theta(0)."""
         return IntegralState(float(self.initial))
 
-    def step(self, state: IntegralState, participants: int, capacity: float) -> IntegralState:
+    def step(self, state: IntegralState, participants: float, capacity: float) -> IntegralState:
         """Theta(k+1) from Theta(k) and the turnout of round k."""
         return IntegralState(float(integral_signal(state.signal, self.gain, participants, capacity)))
 
@@ -198,7 +198,7 @@ class SelfTuningController:
         """Theta(0), and the gain that is safe for everyone."""
         return SelfTuningState(float(self.initial), 1.0, 0.0, 0.0)
 
-    def step(self, state: SelfTuningState, participants: int, capacity: float) -> SelfTuningState:
+    def step(self, state: SelfTuningState, participants: float, capacity: float) -> SelfTuningState:
         """Theta(k+1) from Theta(k) and the turnout of round k."""
         error, last = max((capacity - participants) / capacity, -LARGEST_STEP), state.error
         size = state.size + MEMORY * (error * error - state.size)

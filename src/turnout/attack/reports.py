@@ -83,7 +83,7 @@ def reports_of(
     if run_rounds(_Witness(stage.crowd, bits), stage, progress):
         raise KeyboardInterrupt
     _compare(trajectory, stage)
-    lag = stage.book.controller.lag
+    lag = stage.log.controller.lag
     decided_by = np.maximum(np.arange(trajectory.rounds) - lag, 0)
     return Reports(trajectory.signal[decided_by], bits)
 
@@ -135,8 +135,8 @@ def _stage(trajectory: Trajectory, after: Trajectory | None, mechanism: Mechanis
 
 def _compare(trajectory: Trajectory, stage: Stage) -> None:
     """Refuse a replay that is not the run."""
-    book, done = stage.book, trajectory.rounds
-    same = (book.participants[:done] == trajectory.participants) & (book.signal[:done] == trajectory.signal)
+    log, done = stage.log, trajectory.rounds
+    same = (log.participants[:done] == trajectory.participants) & (log.signal[:done] == trajectory.signal)
     if not same.all():
         raise NotReplayable(
             f"made again from its settings, the run differs from round {int(np.argmin(same))} on: it was continued "

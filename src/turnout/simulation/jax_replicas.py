@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from turnout.algorithm import ClientState, IntegralController, IntegralState, SeededCoins
+from turnout.algorithm import ClientState, SeededCoins
 from turnout.problem import Array, DrawnCosts, PolynomialCosts
 from turnout.simulation.engines.engine import JaxOptions
 from turnout.simulation.engines.jax.engine import family_on, free_on, in_64_bits, rules_of, server_at, some_devices
@@ -19,7 +19,7 @@ from turnout.simulation.engines.jax.layout import Devices, pieces_of
 from turnout.simulation.engines.jax.loop import LONGEST, Way, compiled
 from turnout.simulation.loop import Progress
 from turnout.simulation.recording import Measures, Recorder, measure
-from turnout.simulation.server_log import Book
+from turnout.simulation.server_log import ServerLog
 from turnout.simulation.setup import Stage
 from turnout.simulation.trajectory import Trajectory
 
@@ -28,8 +28,8 @@ def can_be_batched(stage: Stage) -> bool:
     """Whether runs like this one differ in their coins alone, and all go the same way."""
     crowd, schedule = stage.crowd, stage.schedule
     return (
-        stage.book.round == 0
-        and isinstance(stage.book.controller, IntegralController)
+        stage.log.round == 0
+        and stage.log.compiled_controller is not None
         and isinstance(crowd.costs, (PolynomialCosts, DrawnCosts))
         and crowd.state.memory is None  # what a mechanism releases depends on the seed
         and not (schedule.has_movement or schedule.away or schedule.capacity)
@@ -70,7 +70,7 @@ class _Batch:
         acting = crowd.costs if isinstance(crowd.costs, PolynomialCosts) else crowd.costs[:]
         assert isinstance(acting, PolynomialCosts)
         kind: Any = np.float64 if options.bits == 64 else np.float32
-        controller = stage.book.controller
+        controller = stage.log.controller
         self.rules = rules_of(crowd, acting, options.bits)._replace(most=1 if controller.lag == 0 else 2)
         (self.piece,) = pieces_of(acting, one=True)
         self.families = (family_on(devices, self.piece, crowd, acting, kind),)
@@ -79,22 +79,22 @@ class _Batch:
         came = [one.crowd.welcome(range(len(crowd)), range(len(crowd))) for one in self.stages]
         state = self.stages[0].crowd.state
         self.rounds: Any = state.rounds
-        whole = np.uint16 if len(stage.book.participants) < 2**16 - 2 else np.uint32
+        whole = np.uint16 if stage.log.rounds < 2**16 - 2 else np.uint32
         shape = (len(seeds), devices.size(self.piece))
         passed_kind = whole if self.rules.counts else kind
         self.passed: Any = tuple(jnp.full(shape, state.value, passed_kind) for _ in range(LANES))  # type: ignore[attr-defined]
         if crowd.start is None:
             for one, total in zip(self.stages, came, strict=True):
-                one.book.enter(total)
+                one.log.close_round(total)
 
     def trajectories(self, why: str) -> list[Trajectory]:
         """Run them all to their end."""
-        book, recorder = self.stages[0].book, self.stages[0].recorder
-        total = len(book.participants)
+        log, recorder = self.stages[0].log, self.stages[0].recorder
+        total = log.rounds
         self._note()
-        while book.round < total:
-            self._advance(min(total, recorder.next_due(book.round) + 1, book.round + LONGEST))
-            self._note(last=book.round == total)
+        while log.round < total:
+            self._advance(min(total, recorder.next_due(log.round) + 1, log.round + LONGEST))
+            self._note(last=log.round == total)
         states = self._states() if recorder.keep.state else None
         for number, one in enumerate(self.stages):
             if states is not None:
@@ -102,12 +102,11 @@ class _Batch:
         return [one.trajectory(self.name, why) for one in self.stages]
 
     def _advance(self, stop: int) -> None:
-        books = [one.book for one in self.stages]
-        book = books[0]
-        lagged, first = book.controller.lag == 1, book.round
-        older, newer = [one.deciding(first) for one in books], [one.signal[first] for one in books]
-        assert isinstance(book.controller, IntegralController)  # `can_be_batched` has seen to it
-        gain, capacity = float(book.controller.gain), float(book.capacity)
+        logs = [one.log for one in self.stages]
+        log, controller = logs[0], logs[0].compiled_controller
+        assert controller is not None  # `can_be_batched` has seen to it
+        first, lagged, gain, capacity = log.round, controller.lag == 1, float(controller.gain), float(log.capacity)
+        older, newer = ([one.server.signals[which] for one in logs] for which in (0, -1))
         server = server_at(self.stages[0].crowd, first, stop, older, newer, lagged, gain, capacity, float(self.rounds))
         keys = np.array([one.crowd.coins.key for one in self.stages], dtype=np.uint32)
         server = server._replace(key=(keys[:, 0], keys[:, 1]))
@@ -115,15 +114,12 @@ class _Batch:
         (history,), rounds, signals, totals = run((History(self.passed, None),), self.families, server)
         self.passed, self.rounds = history.passed, float(np.asarray(rounds))
         signals, totals = np.asarray(signals), np.asarray(totals)
-        for number, one in enumerate(books):
-            one.signal[first + 1 : stop + 1] = signals[number, : stop - first]
-            one.participants[first:stop] = totals[number, : stop - first]
-            one.capacities[first:stop] = one.capacity
-            one.round, one.state = stop, IntegralState(float(one.signal[stop]))
+        for number, one in enumerate(logs):
+            one.close_rounds(totals[number, : stop - first], signals[number, : stop - first])
 
     def _note(self, *, last: bool = False) -> None:
         """Record all replicas, if it is time."""
-        keep, round = self.stages[0].recorder.keep, self.stages[0].book.round - 1
+        keep, round = self.stages[0].recorder.keep, self.stages[0].log.round - 1
         if round < 0 or not (last or self.stages[0].recorder.is_due(round)):
             return
         wanted = keep.cost or keep.distance_to is not None or keep.histogram or keep.averages is not None
@@ -149,6 +145,6 @@ class _Batch:
 
 def _again(stage: Stage, seed: int) -> Stage:
     """The same run with other coins."""
-    book = Book.open(stage.book.controller, stage.book.capacity, len(stage.book.participants))
+    log = ServerLog.start(stage.log.controller, stage.log.capacity, stage.log.rounds)
     crowd = dataclasses.replace(stage.crowd, coins=SeededCoins(seed))
-    return dataclasses.replace(stage, crowd=crowd, book=book, recorder=Recorder(stage.recorder.keep))
+    return dataclasses.replace(stage, crowd=crowd, log=log, recorder=Recorder(stage.recorder.keep))

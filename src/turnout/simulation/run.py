@@ -73,7 +73,7 @@ def simulate(
     if stage.recorder.keep.state:
         held, remedy = f"the final state of {len(problem):,} clients", "use keep=Keep(state=False)"
         check_room(held, 10 * len(problem), free_memory(), "here", remedy)
-    chosen, why = choose_engine(engine, stage.crowd, threads, len(stage.book.participants))
+    chosen, why = choose_engine(engine, stage.crowd, threads, stage.log.rounds)
     interrupted = run_rounds(chosen, stage, progress)
     trajectory = stage.trajectory(chosen.name, why)
     if interrupted:

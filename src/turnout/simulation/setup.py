@@ -26,7 +26,7 @@ from turnout.settings import Table
 from turnout.simulation.clients import Crowd
 from turnout.simulation.recording import Keep, Recorder
 from turnout.simulation.schedule import ABSENT, Schedule, schedule_from_settings
-from turnout.simulation.server_log import Book
+from turnout.simulation.server_log import ServerLog
 from turnout.simulation.trajectory import Trajectory, check_parts, observer_of
 from turnout.theory import check_feasible
 from turnout.version import __version__
@@ -34,28 +34,28 @@ from turnout.version import __version__
 
 @dataclass
 class Stage:
-    """The clients, the server's book and the recorder of one run."""
+    """The clients, the server's log and the recorder of one run."""
 
     problem: Problem
     schedule: Schedule
     crowd: Crowd
-    book: Book
+    log: ServerLog
     recorder: Recorder
     observer: Observer
     earlier: list[dict[str, Any]] = field(default_factory=list)  # the parts of a run continued with another mechanism
 
     def trajectory(self, engine: str, why: str) -> Trajectory:
         """What the run gave, so far."""
-        book, keep, crowd = self.book, self.recorder.keep, self.crowd
-        done = book.round
+        log, keep, crowd = self.log, self.recorder.keep, self.crowd
+        done = log.round
         return Trajectory(
-            signal=book.signal[:done],
-            participants=book.participants[:done],
-            capacity=book.capacities[:done],
+            signal=log.signal[:done],
+            participants=log.participants[:done],
+            capacity=log.capacities[:done],
             checkpoints=np.array(self.recorder.rounds, dtype=np.int64),
             **self.recorder.columns(),
             state=crowd.state if keep.state else None,
-            controller_state=book.state,
+            controller_state=log.server.controller,
             problem=self.problem if keep.state and isinstance(self.problem.costs, PolynomialCosts) else None,
             keep=keep,
             provenance=self._provenance() | {"engine": engine, "engine_reason": why},
@@ -68,12 +68,12 @@ class Stage:
             "python": platform.python_version(),
             "numpy": np.__version__,
             "seed": int(crowd.coins.seed),
-            "rounds": self.book.round,
-            "rounds_asked": len(self.book.participants),
+            "rounds": self.log.round,
+            "rounds_asked": self.log.rounds,
             "clients": clients,
             "capacity": float(self.problem.capacity),
             "mechanism": crowd.mechanism.settings(),
-            "controller": self.book.controller.settings(),
+            "controller": self.log.controller.settings(),
             "start": None if crowd.start is None else {"average": crowd.start.average, "rounds": crowd.start.rounds},
             "averaging": {"remember": crowd.averaging.remember, "by": crowd.averaging.by},
             "schedule": self.schedule.settings(clients),
@@ -115,14 +115,15 @@ def set_stage(
     coins = SeededCoins(seed)
     if before is None:
         crowd = Crowd.gather(problem, mechanism, averaging, coins, _prior(start), schedule)
-        return Stage(problem, schedule, crowd, Book.open(controller, problem.capacity, rounds), recorder, observer)
+        log = ServerLog.start(controller, problem.capacity, rounds)
+        return Stage(problem, schedule, crowd, log, recorder, observer)
     _check_continues(before, problem, keep)
     recorder.resume(before.checkpoints, before.columns())
     crowd = _take_up_crowd(before, problem, mechanism, averaging, coins, schedule)
-    book = _take_up_book(before, problem, controller, rounds)
+    log = _take_up_log(before, problem, controller, rounds)
     earlier = _earlier(before, problem, mechanism, averaging, seed)
     check_parts(earlier, observer)
-    return Stage(problem, schedule, crowd, book, recorder, observer, earlier)
+    return Stage(problem, schedule, crowd, log, recorder, observer, earlier)
 
 
 def seen_by(observer: Observer, problem: Problem, averaging: Averaging, schedule: Schedule, rounds: int) -> Observer:
@@ -241,14 +242,15 @@ def _is_same(one: Problem | None, other: Problem) -> bool:
     )
 
 
-def _take_up_book(before: Trajectory, problem: Problem, controller: Controller, rounds: int) -> Book:
-    """The server's book as it was when a run stopped, with room for more rounds."""
-    book = Book.open(controller, problem.capacity, before.rounds + rounds)
+def _take_up_log(before: Trajectory, problem: Problem, controller: Controller, rounds: int) -> ServerLog:
+    """The server's log as it was when a run stopped, for more rounds."""
     held = before.controller_state
-    book.state = type(book.state)(**(held if isinstance(held, dict) else held._asdict()))
-    book.round = before.rounds
-    book.signal[: book.round] = before.signal
-    book.signal[book.round] = book.state.signal
-    book.participants[: book.round] = before.participants
-    book.capacities[: book.round] = before.capacity
-    return book
+    return ServerLog.resume(
+        controller,
+        problem.capacity,
+        rounds,
+        signal=before.signal,
+        participants=before.participants,
+        capacities=before.capacity,
+        controller_state=held if isinstance(held, dict) else held._asdict(),
+    )

@@ -11,7 +11,7 @@ from turnout.errors import invalid
 from turnout.simulation.clients import Crowd, Newcomers
 from turnout.simulation.recording import Keep, Measures, measure
 from turnout.simulation.schedule import Status
-from turnout.simulation.server_log import Book
+from turnout.simulation.server_log import ServerLog
 
 
 def free_memory() -> int | None:
@@ -106,7 +106,7 @@ class Engine(Protocol):
         """Decide rounds `round`, `round + 1`, … by these signals; returns what came in each."""
         ...
 
-    def advance(self, book: Book, stop: int) -> None:
+    def advance(self, log: ServerLog, stop: int) -> None:
         """Run all rounds up to `stop` with the server in the loop."""
         ...
 
@@ -147,11 +147,8 @@ class AtHome:
         """Nothing to do."""
 
 
-def advance_by_passes(engine: Engine, book: Book, stop: int, most: int | None = None) -> None:
-    """Run rounds up to `stop`: each pass draws all rounds whose signal is known, lag + 1 of them."""
-    at_once = book.controller.lag + 1 if most is None else min(most, book.controller.lag + 1)
-    while book.round < stop:
-        first = book.round
-        signals = [book.deciding(round) for round in range(first, min(first + at_once, stop))]
-        for total in engine.draw(first, signals):
-            book.enter(total)
+def advance_by_passes(engine: Engine, log: ServerLog, stop: int, most: int | None = None) -> None:
+    """Run rounds up to `stop`: each pass draws all rounds whose signal is known, lag + 1 of them (or `most`)."""
+    while log.round < stop:
+        for total in engine.draw(log.round, list(log.server.signals[: stop - log.round][:most])):
+            log.close_round(total)

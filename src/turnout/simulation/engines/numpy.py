@@ -12,7 +12,7 @@ from turnout.problem import Array
 from turnout.simulation.clients import Crowd
 from turnout.simulation.engines.engine import AtHome, advance_by_passes
 from turnout.simulation.schedule import AWAY, PRESENT, Status
-from turnout.simulation.server_log import Book
+from turnout.simulation.server_log import ServerLog
 
 
 class NumpyEngine(AtHome):
@@ -39,9 +39,9 @@ class NumpyEngine(AtHome):
         """Decide consecutive rounds; returns what came in each."""
         return [self._round(round + number, signal) for number, signal in enumerate(signals)]
 
-    def advance(self, book: Book, stop: int) -> None:
+    def advance(self, log: ServerLog, stop: int) -> None:
         """Run all rounds up to `stop`."""
-        advance_by_passes(self, book, stop)
+        advance_by_passes(self, log, stop)
 
     def _round(self, round: int, signal: float) -> int:
         crowd, state = self.crowd, self.crowd.state

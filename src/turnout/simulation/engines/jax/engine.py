@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from turnout.algorithm import ClientState, IntegralController, IntegralState, average_of
+from turnout.algorithm import ClientState, average_of
 from turnout.errors import invalid
 from turnout.problem import Array, DrawnCosts, PolynomialCosts
 from turnout.simulation.clients import AlikeState, Crowd, Newcomers
@@ -22,7 +22,7 @@ from turnout.simulation.engines.jax.loop import LONGEST, TILES, Server, Way, com
 from turnout.simulation.engines.jax.number import Number
 from turnout.simulation.recording import Keep, Measures, measure
 from turnout.simulation.schedule import ABSENT, Status
-from turnout.simulation.server_log import Book
+from turnout.simulation.server_log import ServerLog
 
 
 class Sums(NamedTuple):
@@ -154,21 +154,18 @@ class JaxEngine:
         _, totals = self._run(round, round + len(signals), signals[0], signals[-1], True, 0.0, 0.0)
         return [int(total) for total in totals]
 
-    def advance(self, book: Book, stop: int) -> None:
+    def advance(self, log: ServerLog, stop: int) -> None:
         """Run all rounds up to `stop`: with the paper's server, in one compiled call."""
-        controller = book.controller
-        self._rules = self._rules._replace(most=1 if controller.lag == 0 else 2)
-        if type(controller) is not IntegralController:
-            advance_by_passes(self, book, stop, most=2)
+        controller = log.compiled_controller
+        self._rules = self._rules._replace(most=1 if log.controller.lag == 0 else 2)
+        if controller is None:
+            advance_by_passes(self, log, stop, most=2)
             return
-        while book.round < stop:
-            first, end = book.round, min(stop, book.round + LONGEST)
-            older, newer, lagged = book.deciding(first), float(book.signal[first]), controller.lag == 1
-            signals, totals = self._run(first, end, older, newer, lagged, float(controller.gain), float(book.capacity))
-            book.signal[first + 1 : end + 1] = signals
-            book.participants[first:end] = totals
-            book.capacities[first:end] = book.capacity
-            book.round, book.state = end, IntegralState(float(signals[-1]))
+        while log.round < stop:
+            first, end = log.round, min(stop, log.round + LONGEST)
+            older, newer, lagged = log.server.signals[0], log.server.signals[-1], controller.lag == 1
+            signals, totals = self._run(first, end, older, newer, lagged, float(controller.gain), float(log.capacity))
+            log.close_rounds(totals, signals)
 
     def welcome(self, newcomers: Newcomers, here: Newcomers) -> int:
         """Start the history of newcomers; returns what those bring who take part at once."""

@@ -9,13 +9,13 @@ from typing import Any
 import numba
 import numpy as np
 
-from turnout.algorithm import ClientState, IntegralController, IntegralState, next_rounds
+from turnout.algorithm import ClientState, next_rounds
 from turnout.problem import PolynomialCosts
 from turnout.simulation.clients import Crowd
 from turnout.simulation.engines.engine import AtHome, advance_by_passes
 from turnout.simulation.engines.numba.kernel import TILE, build, by_bit, by_probability
 from turnout.simulation.schedule import Status
-from turnout.simulation.server_log import Book
+from turnout.simulation.server_log import ServerLog
 from turnout.simulation.workers import available_cores
 
 WORTH_A_THREAD = 8 * TILE
@@ -66,24 +66,25 @@ class NumbaEngine(AtHome):
             self._set_rounds(next_rounds(self.crowd.state.rounds, self.crowd.averaging.cap))
         return [sum(int(part[number]) for part in parts) for number in range(len(signals))]
 
-    def advance(self, book: Book, stop: int) -> None:
+    def advance(self, log: ServerLog, stop: int) -> None:
         """Run all rounds up to `stop`: with the paper's server, in one compiled call a thread."""
-        controller = book.controller
-        if type(controller) is not IntegralController:
-            advance_by_passes(self, book, stop, most=2)
+        controller = log.compiled_controller
+        if controller is None:
+            advance_by_passes(self, log, stop, most=2)
             return
-        crowd, key, span = self._arguments(), self._key, (book.round, stop)
+        crowd, key, span = self._arguments(), self._key, (log.round, stop)
         arrivals = np.zeros(8 * len(self._shares), np.int64)
         parts = np.zeros((len(self._shares), 2, 2), np.int64)
-        server = (controller.lag, float(controller.gain), float(book.capacity))
+        older, newer = log.server.signals[0], log.server.signals[-1]
+        server = (older, newer, controller.lag, float(controller.gain), float(log.capacity))
+        totals, signals = np.empty(stop - log.round, np.int64), np.empty(stop - log.round)
         rounds = self._on_all_threads(
-            lambda thread, first, stop: self._run(
-                crowd, (first, stop), thread, arrivals, parts, span, key, book.signal, book.participants, *server
+            lambda thread, first, end: self._run(
+                crowd, (first, end), thread, arrivals, parts, span, key, server, totals, signals
             )
         )
         self._set_rounds(rounds[0])
-        book.capacities[book.round : stop] = book.capacity
-        book.round, book.state = stop, IntegralState(float(book.signal[stop]))
+        log.close_rounds(totals, signals)
 
     def _on_all_threads(self, work: Callable[[int, int, int], Any]) -> list[Any]:
         """Call work(thread, first client, stop) for each thread's clients; the first on this thread."""

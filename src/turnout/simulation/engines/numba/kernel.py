@@ -227,11 +227,16 @@ def _rounds(probability: Any, moved: Any, named: Named) -> Any:
 def _loop(draw_rounds: Any) -> Any:
     """All rounds of one thread's clients, with the integral controller in the loop."""
 
-    def run(crowd, clients, me, arrivals, parts, rounds_to_run, key, signals, totals, lag, gain, capacity):  # type: ignore[no-untyped-def]
-        """Thread `me`: its clients through all rounds; meets the others after each pass; the first keeps the book."""
+    def run(crowd, clients, me, arrivals, parts, rounds_to_run, key, server, totals, signals):  # type: ignore[no-untyped-def]
+        """Thread `me`: its clients through all rounds; meets the others after each pass; the first writes the results.
+
+        The server is (older, newer, lag, gain, capacity): the signals of the round before and of this one, and the
+        integral controller. Results: the total of each round, and the signal after it.
+        """
         participations, rounds, cap, terms, weights, parameters, status = crowd
-        round, stop = rounds_to_run
-        older, newer = signals[max(0, round - 1)], signals[round]
+        begin, stop = rounds_to_run
+        older, newer, lag, gain, capacity = server
+        round = begin
         number = 0
         while round < stop:
             two = lag == 1 and round + 1 < stop
@@ -248,8 +253,8 @@ def _loop(draw_rounds: Any) -> Any:
                 older, newer = newer, integral_signal(newer, gain, total, capacity)
                 rounds = later(rounds, next_rounds(at(rounds, 0), cap))
                 if me == 0:
-                    totals[round] = total
-                    signals[round + 1] = newer
+                    totals[round - begin] = total
+                    signals[round - begin] = newer
                 round += 1
         return rounds
 

@@ -23,7 +23,7 @@ from turnout.simulation.engines.ray.cluster import Cluster, Lost, RayCluster, Sh
 from turnout.simulation.engines.ray.shard import Command, Someone
 from turnout.simulation.recording import CHUNK, Keep, Measures, measure, together
 from turnout.simulation.schedule import Status
-from turnout.simulation.server_log import Book
+from turnout.simulation.server_log import ServerLog
 
 BLOCK = 4
 """Clients that share a block of coins, and hence a shard."""
@@ -122,9 +122,9 @@ class RayEngine:
             self.gather()
         return [sum(came) for came in zip(*totals, strict=True)]
 
-    def advance(self, book: Book, stop: int) -> None:
+    def advance(self, log: ServerLog, stop: int) -> None:
         """Run all rounds up to `stop`, two a pass where the lag allows."""
-        advance_by_passes(self, book, stop, most=2)
+        advance_by_passes(self, log, stop, most=2)
 
     def welcome(self, newcomers: Newcomers, here: Newcomers) -> int:
         """Start the history of newcomers; returns what those bring who take part at once."""

@@ -5,14 +5,12 @@ from __future__ import annotations
 import dataclasses
 
 import numpy as np
-import numpy.typing as npt
 
-from turnout.algorithm import MECHANISMS, Mechanism, Prior, mechanism_from_settings
+from turnout.algorithm import MECHANISMS, Mechanism, Prior, Step, mechanism_from_settings
 from turnout.attack.evidence import Reports
 from turnout.errors import TurnoutError, invalid
 from turnout.settings import Table
 from turnout.simulation import (
-    Crowd,
     Keep,
     NumpyEngine,
     Progress,
@@ -31,17 +29,6 @@ class NotReplayable(TurnoutError):
         >>> issubclass(NotReplayable, TurnoutError)
         True
     """
-
-
-class _Witness(NumpyEngine):
-    """The readable engine, with someone watching who takes part."""
-
-    def __init__(self, crowd: Crowd, bits: npt.NDArray[np.uint8]) -> None:
-        super().__init__(crowd)
-        self._bits = bits
-
-    def _decided(self, round: int, participates: npt.NDArray[np.bool_]) -> None:
-        self._bits[round] = participates
 
 
 def reports_of(
@@ -80,7 +67,11 @@ def reports_of(
     stage = _stage(trajectory, after, mechanism)
     if after is None and stage.crowd.start is None:
         bits[0] = 1  # the paper's start: nobody decides
-    if run_rounds(_Witness(stage.crowd, bits), stage, progress):
+
+    def watch(round: int, step: Step) -> None:
+        bits[round] = step.participates
+
+    if run_rounds(NumpyEngine(stage.crowd, watch), stage, progress):
         raise KeyboardInterrupt
     _compare(trajectory, stage)
     lag = stage.log.controller.lag

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from turnout.algorithm import ClientState, client_step
+from turnout.algorithm import ClientState, Step, client_step
 from turnout.problem import Array
 from turnout.simulation.clients import Crowd
 from turnout.simulation.engines.engine import AtHome, advance_by_passes
@@ -16,12 +16,17 @@ from turnout.simulation.server_log import ServerLog
 
 
 class NumpyEngine(AtHome):
-    """Runs any costs and mechanism; every other engine must give the same result, bit for bit."""
+    """Runs any costs and mechanism; every other engine must give the same result, bit for bit.
+
+    Args:
+        crowd: the clients.
+        watch: called with every round and the step of the clients that decided in it.
+    """
 
     name = "numpy"
 
-    def __init__(self, crowd: Crowd) -> None:
-        self.crowd = crowd
+    def __init__(self, crowd: Crowd, watch: Callable[[int, Step], None] | None = None) -> None:
+        self.crowd, self._watch = crowd, watch
         self.enter(None)
 
     def enter(self, status: Status | None) -> None:
@@ -46,7 +51,7 @@ class NumpyEngine(AtHome):
     def _round(self, round: int, signal: float) -> int:
         crowd, state = self.crowd, self.crowd.state
         uniform = crowd.coins.uniform(self._clients, round)
-        after, participates = client_step(
+        step = client_step(
             self._costs,
             self._mechanism,
             _part(state, self._who),
@@ -55,18 +60,16 @@ class NumpyEngine(AtHome):
             weights=self._weights,
             averaging=crowd.averaging,
         )
-        self._decided(round, participates)
+        if self._watch:
+            self._watch(round, step)
         missed = _part(state, self._away).after(np.zeros(len(self._away)), crowd.averaging)
-        for who, moved in ((self._who, after), (self._away, missed)):
+        for who, moved in ((self._who, step.state), (self._away, missed)):
             state.participations[who] = moved.participations
             if isinstance(state.rounds, np.ndarray):
                 state.rounds[who] = moved.rounds
-        rounds = state.rounds if isinstance(state.rounds, np.ndarray) else after.rounds
+        rounds = state.rounds if isinstance(state.rounds, np.ndarray) else step.state.rounds
         crowd.state = ClientState(state.participations, rounds, state.memory)
-        return int(np.sum(participates * self._weights))
-
-    def _decided(self, round: int, participates: npt.NDArray[np.bool_]) -> None:
-        """The reports of a round, of the clients that decided; kept by nobody here (see simulation/reports.py)."""
+        return int(np.sum(step.participates * self._weights))
 
 
 def _part(state: ClientState, who: Any) -> ClientState:

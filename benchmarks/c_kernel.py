@@ -48,18 +48,18 @@ def library():
     return loaded
 
 
-def advance(stage, stop, threads):
-    """Run the rounds of a stage up to `stop`, as an engine's `advance`."""
-    crowd, log = stage.crowd, stage.log
+def advance(setup, stop, threads):
+    """Run the rounds of a setup up to `stop`, as an engine's `advance`."""
+    clients, log = setup.clients, setup.log
     first, signals, totals = log.round, log.signal.copy(), log.participants.copy()
-    terms, passed, coin = crowd.costs.terms, crowd.state.participations, crowd.mechanism.parameters()
+    terms, passed, coin = clients.costs.terms, clients.state.participations, clients.mechanism.parameters()
     library().run(
         passed.ctypes.data,
         terms.ctypes.data,
-        len(crowd),
-        *crowd.coins.key,
+        len(clients),
+        *clients.coins.key,
         float(coin[0]) if coin else 0.0,
-        float(crowd.state.rounds),
+        float(clients.state.rounds),
         first,
         stop,
         log.controller.gain,
@@ -68,7 +68,7 @@ def advance(stage, stop, threads):
         totals.ctypes.data,
         threads,
     )
-    crowd.state = ClientState(passed, float(crowd.state.rounds) + stop - first)
+    clients.state = ClientState(passed, float(clients.state.rounds) + stop - first)
     log.close_rounds(totals[first:stop], signals[first + 1 : stop + 1])
 
 

@@ -14,11 +14,11 @@ from turnout.simulation import (
     Keep,
     NumpyEngine,
     Progress,
-    Stage,
+    Setup,
     Trajectory,
     continuation,
     run_rounds,
-    set_stage,
+    set_up,
 )
 
 
@@ -64,17 +64,17 @@ def reports_of(
     bits = np.empty((trajectory.rounds, int(trajectory.provenance["clients"])), dtype=np.uint8)
     if after is not None:
         bits[:first] = reports_of(after, mechanism=mechanism).bits
-    stage = _stage(trajectory, after, mechanism)
-    if after is None and stage.crowd.start is None:
+    setup = _setup(trajectory, after, mechanism)
+    if after is None and setup.clients.start is None:
         bits[0] = 1  # the paper's start: nobody decides
 
     def watch(round: int, step: Step) -> None:
         bits[round] = step.participates
 
-    if run_rounds(NumpyEngine(stage.crowd, watch), stage, progress):
+    if run_rounds(NumpyEngine(setup.clients, watch), setup, progress):
         raise KeyboardInterrupt
-    _compare(trajectory, stage)
-    lag = stage.log.controller.lag
+    _compare(trajectory, setup)
+    lag = setup.log.controller.lag
     decided_by = np.maximum(np.arange(trajectory.rounds) - lag, 0)
     return Reports(trajectory.signal[decided_by], bits)
 
@@ -97,7 +97,7 @@ def mechanism_of(trajectory: Trajectory, own: Mechanism | None = None) -> Mechan
     return own
 
 
-def _stage(trajectory: Trajectory, after: Trajectory | None, mechanism: Mechanism | None) -> Stage:
+def _setup(trajectory: Trajectory, after: Trajectory | None, mechanism: Mechanism | None) -> Setup:
     """Everything as it was before the run."""
     if trajectory.problem is None:
         raise NotReplayable(
@@ -121,12 +121,12 @@ def _stage(trajectory: Trajectory, after: Trajectory | None, mechanism: Mechanis
     keep = after.keep if after is not None else Keep(every=trajectory.rounds, cost=False)
     seed = trajectory.provenance["seed"]
     arguments = dataclasses.replace(run, seed=seed, start=prior, keep=keep)
-    return set_stage(**{name: value for name, value in vars(arguments).items() if name != "engine"})
+    return set_up(**{name: value for name, value in vars(arguments).items() if name != "engine"})
 
 
-def _compare(trajectory: Trajectory, stage: Stage) -> None:
+def _compare(trajectory: Trajectory, setup: Setup) -> None:
     """Refuse a replay that is not the run."""
-    log, done = stage.log, trajectory.rounds
+    log, done = setup.log, trajectory.rounds
     same = (log.participants[:done] == trajectory.participants) & (log.signal[:done] == trajectory.signal)
     if not same.all():
         raise NotReplayable(

@@ -38,11 +38,11 @@ def surrogate_after_stop(average: Array, signal: float, weights: Any = 1) -> Pol
     return PolynomialCosts((slope / 2.0)[:, None], (2,))
 
 
-def usual_checkpoints(rounds: int) -> list[int]:
+def _usual_checkpoints(rounds: int) -> list[int]:
     """0 (the prior alone), 100, 300, 1000, 3000, …, and the last round.
 
     Example:
-        >>> usual_checkpoints(2000)
+        >>> _usual_checkpoints(2000)
         [0, 100, 300, 1000, 2000]
     """
     found = [first * 10**power for power in range(2, 12) for first in (1, 3)]
@@ -61,7 +61,7 @@ def attack_run(
 
     Args:
         trajectory: the run, as for `reports_of`; the family of its costs is public (`CostFamily.around`).
-        checkpoints: after how many rounds; `usual_checkpoints`, unless given.
+        checkpoints: after how many rounds; `_usual_checkpoints`, unless given.
         after: the run that this one continued on public data alone, the clients' budgets being spent: its costs
             are what is to be recovered.
         mechanism: the run's, where it is one of your own; turnout's are made again from the settings.
@@ -93,12 +93,12 @@ def attack_run(
         start=None if settings["start"] is None else Prior(**settings["start"]),
         averaging=Averaging(**settings["averaging"]),
         stop=None if after is None else after.rounds,
-        checkpoints=usual_checkpoints(trajectory.rounds) if checkpoints is None else checkpoints,
+        checkpoints=_usual_checkpoints(trajectory.rounds) if checkpoints is None else checkpoints,
     )
     return (attack_errors(estimates, problem.costs) for estimates in found)
 
 
-def run_with_budget(run: Run, reports: int, **options: Any) -> tuple[Trajectory, Trajectory]:
+def _run_with_budget(run: Run, reports: int, **options: Any) -> tuple[Trajectory, Trajectory]:
     """A run whose clients may report so many times about their costs, and act on public data alone from then on.
 
     Args:
@@ -156,5 +156,5 @@ def attack_case(
     chosen = dataclasses.replace(run, mechanism=case.mechanism)
     if case.budget is None or case.budget >= run.rounds:
         return attack_run(chosen.go(**options), checkpoints, progress=progress)
-    before, whole = run_with_budget(chosen, case.budget, **options)
+    before, whole = _run_with_budget(chosen, case.budget, **options)
     return attack_run(whole, checkpoints, after=before, progress=progress)

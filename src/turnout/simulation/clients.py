@@ -44,7 +44,7 @@ Newcomers = npt.NDArray[np.int64] | range
 
 
 @dataclass
-class Crowd:
+class SimulatedClients:
     """All clients of a run; engines replace `state` round by round.
 
     Attributes:
@@ -72,7 +72,7 @@ class Crowd:
         return self.costs if self.state.memory is None else self.state.memory
 
     @classmethod
-    def gather(
+    def of(
         cls,
         problem: Problem,
         mechanism: Mechanism,
@@ -80,8 +80,8 @@ class Crowd:
         coins: SeededCoins,
         start: Prior | None,
         schedule: Schedule,
-    ) -> Crowd:
-        """The clients before round 0; histories get a length each only if the schedule needs it."""
+    ) -> SimulatedClients:
+        """The clients of a problem before round 0; histories get a length each only if the schedule needs it."""
         clients = len(problem)
         rounds: Array | float = np.ones(clients) if schedule.has_movement else 1.0
         state = AlikeState(1.0, clients, rounds, released(problem, mechanism, coins))

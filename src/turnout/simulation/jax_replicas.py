@@ -20,41 +20,41 @@ from turnout.simulation.engines.jax.loop import LONGEST, Way, compiled
 from turnout.simulation.loop import Progress
 from turnout.simulation.recording import Measures, Recorder, measure
 from turnout.simulation.server_log import ServerLog
-from turnout.simulation.setup import Stage
+from turnout.simulation.setup import Setup
 from turnout.simulation.trajectory import Trajectory
 
 
-def can_be_batched(stage: Stage) -> bool:
+def can_be_batched(setup: Setup) -> bool:
     """Whether runs like this one differ in their coins alone, and all go the same way."""
-    crowd, schedule = stage.crowd, stage.schedule
+    clients, schedule = setup.clients, setup.schedule
     return (
-        stage.log.round == 0
-        and stage.log.compiled_controller is not None
-        and isinstance(crowd.costs, (PolynomialCosts, DrawnCosts))
-        and crowd.state.memory is None  # what a mechanism releases depends on the seed
+        setup.log.round == 0
+        and setup.log.compiled_controller is not None
+        and isinstance(clients.costs, (PolynomialCosts, DrawnCosts))
+        and clients.state.memory is None  # what a mechanism releases depends on the seed
         and not (schedule.has_movement or schedule.away or schedule.capacity)
     )
 
 
 @in_64_bits
 def replicate_on_device(
-    stage: Stage, seeds: Sequence[int], options: JaxOptions, progress: Progress | None = None
+    setup: Setup, seeds: Sequence[int], options: JaxOptions, progress: Progress | None = None
 ) -> list[Trajectory]:
     """One run for each seed, as many at a time as the device holds; each equal to the run of its own.
 
     Args:
-        stage: of a run that `can_be_batched`.
+        setup: of a run that `can_be_batched`.
         seeds: one run for each.
         options: 64 or 32 bits; one device is used.
         progress: called now and then with (runs done, runs in all).
     """
     device = some_devices(1)
-    crowd = stage.crowd
-    room = free_on(device)
-    at_once = len(seeds) if room is None else max(1, int(room // (3 * (8 * len(crowd) + 32 * LONGEST))))
+    clients = setup.clients
+    free = free_on(device)
+    at_once = len(seeds) if free is None else max(1, int(free // (3 * (8 * len(clients) + 32 * LONGEST))))
     runs: list[Trajectory] = []
     for first in range(0, len(seeds), at_once):
-        batch = _Batch(stage, seeds[first : first + at_once], options, Devices(device))
+        batch = _Batch(setup, seeds[first : first + at_once], options, Devices(device))
         runs += batch.trajectories(f"jax: {len(seeds)} replicas in one call on {device[0].device_kind}")
         if progress:
             progress(len(runs), len(seeds))
@@ -64,51 +64,53 @@ def replicate_on_device(
 class _Batch:
     """Some replicas, along the first axis of every history, signal and key."""
 
-    def __init__(self, stage: Stage, seeds: Sequence[int], options: JaxOptions, devices: Devices) -> None:
+    def __init__(self, setup: Setup, seeds: Sequence[int], options: JaxOptions, devices: Devices) -> None:
         self.name = "jax" if options.bits == 64 else "jax32"
-        crowd = stage.crowd
-        acting = crowd.costs if isinstance(crowd.costs, PolynomialCosts) else crowd.costs[:]
+        clients = setup.clients
+        acting = clients.costs if isinstance(clients.costs, PolynomialCosts) else clients.costs[:]
         assert isinstance(acting, PolynomialCosts)
         kind: Any = np.float64 if options.bits == 64 else np.float32
-        controller = stage.log.controller
-        self.rules = rules_of(crowd, acting, options.bits)._replace(most=1 if controller.lag == 0 else 2)
+        controller = setup.log.controller
+        self.rules = rules_of(clients, acting, options.bits)._replace(most=1 if controller.lag == 0 else 2)
         (self.piece,) = pieces_of(acting, one=True)
-        self.families = (family_on(devices, self.piece, crowd, acting, kind),)
+        self.families = (family_on(devices, self.piece, clients, acting, kind),)
         self.devices, self.seeds = devices, seeds
-        self.stages = [_again(stage, seed) for seed in seeds]
-        came = [one.crowd.welcome(range(len(crowd)), range(len(crowd))) for one in self.stages]
-        state = self.stages[0].crowd.state
+        self.setups = [_again(setup, seed) for seed in seeds]
+        came = [one.clients.welcome(range(len(clients)), range(len(clients))) for one in self.setups]
+        state = self.setups[0].clients.state
         self.rounds: Any = state.rounds
-        whole = np.uint16 if stage.log.rounds < 2**16 - 2 else np.uint32
+        whole = np.uint16 if setup.log.rounds < 2**16 - 2 else np.uint32
         shape = (len(seeds), devices.size(self.piece))
         passed_kind = whole if self.rules.counts else kind
         self.passed: Any = tuple(jnp.full(shape, state.value, passed_kind) for _ in range(LANES))  # type: ignore[attr-defined]
-        if crowd.start is None:
-            for one, total in zip(self.stages, came, strict=True):
+        if clients.start is None:
+            for one, total in zip(self.setups, came, strict=True):
                 one.log.close_round(total)
 
     def trajectories(self, why: str) -> list[Trajectory]:
         """Run them all to their end."""
-        log, recorder = self.stages[0].log, self.stages[0].recorder
+        log, recorder = self.setups[0].log, self.setups[0].recorder
         total = log.rounds
         self._note()
         while log.round < total:
             self._advance(min(total, recorder.next_due(log.round) + 1, log.round + LONGEST))
             self._note(last=log.round == total)
         states = self._states() if recorder.keep.state else None
-        for number, one in enumerate(self.stages):
+        for number, one in enumerate(self.setups):
             if states is not None:
-                one.crowd.state = ClientState(states[number], float(self.rounds))
-        return [one.trajectory(self.name, why) for one in self.stages]
+                one.clients.state = ClientState(states[number], float(self.rounds))
+        return [one.trajectory(self.name, why) for one in self.setups]
 
     def _advance(self, stop: int) -> None:
-        logs = [one.log for one in self.stages]
+        logs = [one.log for one in self.setups]
         log, controller = logs[0], logs[0].compiled_controller
         assert controller is not None  # `can_be_batched` has seen to it
         first, lagged, gain, capacity = log.round, controller.lag == 1, float(controller.gain), float(log.capacity)
         older, newer = ([one.server.signals[which] for one in logs] for which in (0, -1))
-        server = server_at(self.stages[0].crowd, first, stop, older, newer, lagged, gain, capacity, float(self.rounds))
-        keys = np.array([one.crowd.coins.key for one in self.stages], dtype=np.uint32)
+        server = server_at(
+            self.setups[0].clients, first, stop, older, newer, lagged, gain, capacity, float(self.rounds)
+        )
+        keys = np.array([one.clients.coins.key for one in self.setups], dtype=np.uint32)
         server = server._replace(key=(keys[:, 0], keys[:, 1]))
         run = compiled(self.rules, Way(replicas=True))
         (history,), rounds, signals, totals = run((History(self.passed, None),), self.families, server)
@@ -119,18 +121,18 @@ class _Batch:
 
     def _note(self, *, last: bool = False) -> None:
         """Record all replicas, if it is time."""
-        keep, round = self.stages[0].recorder.keep, self.stages[0].log.round - 1
-        if round < 0 or not (last or self.stages[0].recorder.is_due(round)):
+        keep, round = self.setups[0].recorder.keep, self.setups[0].log.round - 1
+        if round < 0 or not (last or self.setups[0].recorder.is_due(round)):
             return
         wanted = keep.cost or keep.distance_to is not None or keep.histogram or keep.averages is not None
         states = self._states() if wanted else None
-        for number, one in enumerate(self.stages):
+        for number, one in enumerate(self.setups):
 
             def measured(number: int = number) -> Measures:
                 if states is None:
                     return Measures(0, [], [], 0.0, np.zeros(0, np.int64), np.zeros(0))
-                crowd = self.stages[0].crowd
-                return measure(keep, crowd.costs, ClientState(states[number], float(self.rounds)), None)
+                clients = self.setups[0].clients
+                return measure(keep, clients.costs, ClientState(states[number], float(self.rounds)), None)
 
             one.recorder.note(round, measured, last=last)
 
@@ -143,8 +145,8 @@ class _Batch:
         return passed
 
 
-def _again(stage: Stage, seed: int) -> Stage:
+def _again(setup: Setup, seed: int) -> Setup:
     """The same run with other coins."""
-    log = ServerLog.start(stage.log.controller, stage.log.capacity, stage.log.rounds)
-    crowd = dataclasses.replace(stage.crowd, coins=SeededCoins(seed))
-    return dataclasses.replace(stage, crowd=crowd, log=log, recorder=Recorder(stage.recorder.keep))
+    log = ServerLog.start(setup.log.controller, setup.log.capacity, setup.log.rounds)
+    clients = dataclasses.replace(setup.clients, coins=SeededCoins(seed))
+    return dataclasses.replace(setup, clients=clients, log=log, recorder=Recorder(setup.recorder.keep))

@@ -11,20 +11,20 @@ from typing import Any
 
 import numpy as np
 
-from turnout.simulation.clients import Crowd
+from turnout.simulation.clients import SimulatedClients
 from turnout.simulation.engines.engine import Engine
 from turnout.simulation.recording import Measures
 from turnout.simulation.schedule import ABSENT, PRESENT, Span
 from turnout.simulation.server_log import ServerLog
-from turnout.simulation.setup import Stage
+from turnout.simulation.setup import Setup
 
 Progress = Callable[[int, int], None]
 """Called now and then with (rounds done, rounds in all)."""
 
 
-def run_rounds(engine: Engine, stage: Stage, progress: Progress | None = None) -> bool:
+def run_rounds(engine: Engine, setup: Setup, progress: Progress | None = None) -> bool:
     """Run the log to its end, recording on the way; returns whether Ctrl-C stopped it before."""
-    crowd, log, recorder = stage.crowd, stage.log, stage.recorder
+    clients, log, recorder = setup.clients, setup.log, setup.recorder
     total = log.rounds
     pace = _Pace()
     status = None
@@ -33,9 +33,9 @@ def run_rounds(engine: Engine, stage: Stage, progress: Progress | None = None) -
         return engine.measure(recorder.keep, status)
 
     with contextlib.closing(engine), _deferred_interrupt() as stop_asked:
-        for span in stage.schedule.spans(log.round, total, len(crowd), log.capacity):
+        for span in setup.schedule.spans(log.round, total, len(clients), log.capacity):
             status, log.capacity = span.status, span.capacity
-            _begin(engine, crowd, log, span)
+            _begin(engine, clients, log, span)
             recorder.note(log.round - 1, measured)
             while log.round < span.stop and not stop_asked():
                 pace.advance(engine, log, min(span.stop, recorder.next_due(log.round) + 1))
@@ -50,26 +50,26 @@ def run_rounds(engine: Engine, stage: Stage, progress: Progress | None = None) -
         return stop_asked() and log.round < total
 
 
-def _begin(engine: Engine, crowd: Crowd, log: ServerLog, span: Span) -> None:
+def _begin(engine: Engine, clients: SimulatedClients, log: ServerLog, span: Span) -> None:
     """Welcome newcomers. With the paper's start their first round is spent here, by taking part."""
-    engine.enter(span.status)
+    engine.set_status(span.status)
     if not len(span.newcomers):
         return
     here = span.newcomers
     if span.status is not None:
         here = np.asarray(here)[span.status[span.newcomers] == PRESENT]
     came = engine.welcome(span.newcomers, here)
-    if crowd.start is not None:
+    if clients.start is not None:
         return
-    if len(span.newcomers) == len(crowd):  # nobody else is there
+    if len(span.newcomers) == len(clients):  # nobody else is there
         log.close_round(came)
         return
-    others = np.full(len(crowd), PRESENT, np.uint8) if span.status is None else span.status.copy()
+    others = np.full(len(clients), PRESENT, np.uint8) if span.status is None else span.status.copy()
     others[span.newcomers] = ABSENT
     if others.any():
-        engine.enter(others)
+        engine.set_status(others)
         came += engine.draw(log.round, [log.server.deciding])[0]
-        engine.enter(span.status)
+        engine.set_status(span.status)
     log.close_round(came)
 
 

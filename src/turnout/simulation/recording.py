@@ -172,7 +172,7 @@ class Keep:
         """The bytes that the record takes, about; the clients' own state comes on top."""
         checkpoints = rounds // self.every + 2
         numbers = 1 + self.cost + 2 * (self.distance_to is not None) + self.histogram
-        return 24 * rounds + 8 * checkpoints * (numbers + len_of(self.averages, clients))
+        return 24 * rounds + 8 * checkpoints * (numbers + _len_of(self.averages, clients))
 
     def check(self, rounds: int, clients: int) -> None:
         """Refuse a record that would not fit, before anything runs."""
@@ -202,7 +202,7 @@ class Keep:
         return found | {"limit": self.limit} | ({} if averages is None else {"averages": averages})
 
 
-def len_of(averages: Any, clients: int) -> int:
+def _len_of(averages: Any, clients: int) -> int:
     """How many averages are kept at a checkpoint."""
     if averages is None:
         return 0

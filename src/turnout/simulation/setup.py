@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -23,7 +23,7 @@ from turnout.errors import check_kind, invalid
 from turnout.privacy import EVERY_REPORT, Observer
 from turnout.problem import PolynomialCosts, Problem, check_capacity, check_problem
 from turnout.settings import Table
-from turnout.simulation.clients import Crowd
+from turnout.simulation.clients import SimulatedClients
 from turnout.simulation.recording import Keep, Recorder
 from turnout.simulation.schedule import ABSENT, Schedule, schedule_from_settings
 from turnout.simulation.server_log import ServerLog
@@ -33,12 +33,12 @@ from turnout.version import __version__
 
 
 @dataclass
-class Stage:
+class Setup:
     """The clients, the server's log and the recorder of one run."""
 
     problem: Problem
     schedule: Schedule
-    crowd: Crowd
+    clients: SimulatedClients
     log: ServerLog
     recorder: Recorder
     observer: Observer
@@ -46,7 +46,7 @@ class Stage:
 
     def trajectory(self, engine: str, why: str) -> Trajectory:
         """What the run gave, so far."""
-        log, keep, crowd = self.log, self.recorder.keep, self.crowd
+        log, keep, clients = self.log, self.recorder.keep, self.clients
         done = log.round
         return Trajectory(
             signal=log.signal[:done],
@@ -54,7 +54,7 @@ class Stage:
             capacity=log.capacities[:done],
             checkpoints=np.array(self.recorder.rounds, dtype=np.int64),
             **self.recorder.columns(),
-            state=crowd.state if keep.state else None,
+            state=clients.state if keep.state else None,
             controller_state=log.server.controller,
             problem=self.problem if keep.state and isinstance(self.problem.costs, PolynomialCosts) else None,
             keep=keep,
@@ -62,21 +62,21 @@ class Stage:
         )
 
     def _provenance(self) -> dict[str, Any]:
-        crowd, clients = self.crowd, len(self.problem)
+        clients = self.clients
         found: dict[str, Any] = {
             "turnout": __version__,
             "python": platform.python_version(),
             "numpy": np.__version__,
-            "seed": int(crowd.coins.seed),
+            "seed": int(clients.coins.seed),
             "rounds": self.log.round,
             "rounds_asked": self.log.rounds,
-            "clients": clients,
+            "clients": len(clients),
             "capacity": float(self.problem.capacity),
-            "mechanism": crowd.mechanism.settings(),
+            "mechanism": clients.mechanism.settings(),
             "controller": self.log.controller.settings(),
-            "start": None if crowd.start is None else {"average": crowd.start.average, "rounds": crowd.start.rounds},
-            "averaging": {"remember": crowd.averaging.remember, "by": crowd.averaging.by},
-            "schedule": self.schedule.settings(clients),
+            "start": None if clients.start is None else asdict(clients.start),
+            "averaging": {"remember": clients.averaging.remember, "by": clients.averaging.by},
+            "schedule": self.schedule.settings(len(clients)),
         }
         if self.observer.sees != EVERY_REPORT:
             found["observer"] = {"sees": self.observer.sees, "honest": self.observer.honest}
@@ -85,7 +85,7 @@ class Stage:
         return found | ({"earlier": self.earlier} if self.earlier else {})
 
 
-def set_stage(
+def set_up(
     problem: Problem,
     mechanism: Mechanism,
     controller: Controller,
@@ -96,7 +96,7 @@ def set_stage(
     averaging: Averaging | None,
     keep: Keep | None,
     observer: Observer | None = None,
-) -> Stage:
+) -> Setup:
     """Check the arguments of `simulate`, and make ready a new run or a continued one."""
     _check_kinds(problem, mechanism, controller, schedule, averaging, keep)
     before = start if isinstance(start, Trajectory) else None
@@ -114,16 +114,16 @@ def set_stage(
     recorder = Recorder(keep)
     coins = SeededCoins(seed)
     if before is None:
-        crowd = Crowd.gather(problem, mechanism, averaging, coins, _prior(start), schedule)
+        clients = SimulatedClients.of(problem, mechanism, averaging, coins, _prior(start), schedule)
         log = ServerLog.start(controller, problem.capacity, rounds)
-        return Stage(problem, schedule, crowd, log, recorder, observer)
+        return Setup(problem, schedule, clients, log, recorder, observer)
     _check_continues(before, problem, keep)
     recorder.resume(before.checkpoints, before.columns())
-    crowd = _take_up_crowd(before, problem, mechanism, averaging, coins, schedule)
+    clients = _take_up_clients(before, problem, mechanism, averaging, coins, schedule)
     log = _take_up_log(before, problem, controller, rounds)
     earlier = _earlier(before, problem, mechanism, averaging, seed)
     check_parts(earlier, observer)
-    return Stage(problem, schedule, crowd, log, recorder, observer, earlier)
+    return Setup(problem, schedule, clients, log, recorder, observer, earlier)
 
 
 def seen_by(observer: Observer, problem: Problem, averaging: Averaging, schedule: Schedule, rounds: int) -> Observer:
@@ -192,14 +192,14 @@ def _layout(keep: Keep) -> tuple[Any, ...]:
     return (keep.every, keep.cost, keep.distance_to is not None, keep.histogram, str(keep.settings().get("averages")))
 
 
-def _take_up_crowd(
+def _take_up_clients(
     before: Trajectory,
     problem: Problem,
     mechanism: Mechanism,
     averaging: Averaging,
     coins: SeededCoins,
     schedule: Schedule,
-) -> Crowd:
+) -> SimulatedClients:
     """The clients as they were when a run stopped."""
     assert before.state is not None  # checked
     lasted: Any = before.state.rounds
@@ -208,7 +208,7 @@ def _take_up_crowd(
     state = ClientState(before.state.participations.copy(), lasted, released(problem, mechanism, coins))
     start = before.provenance["start"]
     prior = None if start is None else Prior(**start)
-    return Crowd(problem.costs, problem.weights, mechanism, averaging, coins, state, prior)
+    return SimulatedClients(problem.costs, problem.weights, mechanism, averaging, coins, state, prior)
 
 
 def _earlier(

@@ -1,6 +1,6 @@
 """The design of a sweep: which runs there are, from the `[sweep]` table of a settings file.
 
-It is the product of all axes (see `sweep_axes`), the seeds innermost.
+It is the product of all axes (see `_sweep_axes`), the seeds innermost.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from turnout.settings import Table
 from turnout.simulation import run_from_settings
 from turnout.version import __version__
 
-Point = dict[str, Any]
+_Point = dict[str, Any]
 """Settings by their dotted names."""
 
-TABLES = ("mechanism", "population", "controller", "start", "schedule", "averaging")
+_TABLES = ("mechanism", "population", "controller", "start", "schedule", "averaging")
 """The settings that are tables: a sweep may try several of each, every one with parameters of its own."""
 
-VARIED = (*TABLES, "capacity", "rounds", "engine")
+_VARIED = (*_TABLES, "capacity", "rounds", "engine")
 """The settings that a sweep may vary; seeds have a line of their own."""
 
-MOST_RUNS = 1_000_000
+_MOST_RUNS = 1_000_000
 """The list of more would not fit into a small machine's memory."""
 
 _DRAWS: dict[str, tuple[str, Callable[..., Any]]] = {
@@ -41,10 +41,10 @@ _DRAWS: dict[str, tuple[str, Callable[..., Any]]] = {
 }
 
 
-def sweep_axes(table: Table) -> tuple[list[list[Point]], set[str]]:
+def _sweep_axes(table: Table) -> tuple[list[list[_Point]], set[str]]:
     """All axes but the seeds, those of whole tables first; and the tables that they replace."""
-    whole: list[list[Point]] = []
-    single: list[list[Point]] = []
+    whole: list[list[_Point]] = []
+    single: list[list[_Point]] = []
     replaced: set[str] = set()
     for name, leaf in _leaves(table.take("grid", dict, "a table", {}), "sweep.grid").items():
         if _is_tables(leaf):
@@ -67,11 +67,11 @@ def _leaves(part: Mapping[str, Any], where: str) -> dict[str, Any]:
     for name, leaf in _flat(part):
         if name in found:
             raise invalid(f"{where}.{name}", "given once", "twice", "remove one of the two")
-        if name not in TABLES and _is_tables(leaf):
+        if name not in _TABLES and _is_tables(leaf):
             raise invalid(f"{where}.{name}", "a list of values", "a list of tables", "if it is one value, write [[…]]")
         found[name] = leaf
     known = Table({name.partition(".")[0]: leaf for name, leaf in found.items()}, where)
-    known.ignore(*VARIED)
+    known.ignore(*_VARIED)
     known.finish()
     return found
 
@@ -98,9 +98,9 @@ def _values(where: str, leaf: Any) -> list[Any]:
     return list(leaf) if isinstance(leaf, list) else [leaf]
 
 
-def _alternatives(name: str, tables: list[dict[str, Any]]) -> list[Point]:
+def _alternatives(name: str, tables: list[dict[str, Any]]) -> list[_Point]:
     """Every combination within each of several tables that take the place of one."""
-    axis: list[Point] = []
+    axis: list[_Point] = []
     for number, table in enumerate(tables):
         where = f"sweep.grid.{name}[{number}]"
         leaves = {key: _values(f"{where}.{key}", leaf) for key, leaf in _flat(table)}
@@ -111,7 +111,7 @@ def _alternatives(name: str, tables: list[dict[str, Any]]) -> list[Point]:
     return axis
 
 
-def _together(where: str, group: Any) -> list[Point]:
+def _together(where: str, group: Any) -> list[_Point]:
     """Points of lists that move together."""
     if not isinstance(group, dict):
         raise invalid(where, "a table", repr(group), "write [[sweep.together]] and lists below it")
@@ -123,14 +123,14 @@ def _together(where: str, group: Any) -> list[Point]:
     return [dict(zip(leaves, values, strict=True)) for values in zip(*leaves.values(), strict=True)]
 
 
-def _random(values: dict[str, Any]) -> tuple[list[Point], set[str]]:
+def _random(values: dict[str, Any]) -> tuple[list[_Point], set[str]]:
     """Samples of all distributions; the first ones stay the same when more are asked for."""
     table = Table(values, "sweep.random")
     samples, seed = table.whole("samples"), table.whole("seed", 0)
-    if not 1 <= samples <= MOST_RUNS or seed < 0:
+    if not 1 <= samples <= _MOST_RUNS or seed < 0:
         raise invalid("sweep.random", "samples from 1 up and a seed from 0 up", (samples, seed), "try samples = 100")
     drawn = {key: value for key, value in values.items() if key not in ("samples", "seed")}
-    axis: list[Point] = [{} for _ in range(samples)]
+    axis: list[_Point] = [{} for _ in range(samples)]
     replaced: set[str] = set()
     for name, leaf in _leaves(drawn, "sweep.random").items():
         where = f"sweep.random.{name}"
@@ -146,11 +146,11 @@ def _random(values: dict[str, Any]) -> tuple[list[Point], set[str]]:
     return axis, replaced
 
 
-def _fill(axis: list[Point], name: str, where: str, leaf: Any, seed: int, here: Iterable[int]) -> None:
+def _fill(axis: list[_Point], name: str, where: str, leaf: Any, seed: int, here: Iterable[int]) -> None:
     """Draw one setting for some of the samples."""
     uniforms = _uniforms(seed, where, len(axis))
     for sample in here:
-        axis[sample][name] = draw(where, leaf, float(uniforms[sample]))
+        axis[sample][name] = _draw(where, leaf, float(uniforms[sample]))
 
 
 def _uniforms(seed: int, name: str, samples: int) -> Any:
@@ -159,7 +159,7 @@ def _uniforms(seed: int, name: str, samples: int) -> Any:
     return np.random.default_rng([seed, *words]).random(samples)
 
 
-def draw(where: str, leaf: Any, uniform: float) -> Any:
+def _draw(where: str, leaf: Any, uniform: float) -> Any:
     """One value of a distribution: `uniform`, `loguniform`, `integers` (both ends may come) or `choice`.
 
     Args:
@@ -171,7 +171,7 @@ def draw(where: str, leaf: Any, uniform: float) -> Any:
         ValueError: not a distribution.
 
     Example:
-        >>> draw("capacity", {"integers": [300, 900, 100]}, 0.5), draw("capacity", 600, 0.5)
+        >>> _draw("capacity", {"integers": [300, 900, 100]}, 0.5), _draw("capacity", 600, 0.5)
         (600, 600)
     """
     if not isinstance(leaf, (dict, list)):
@@ -230,7 +230,7 @@ class SweepRun:
 
     id: str
     settings: dict[str, Any]
-    point: Point
+    point: _Point
 
 
 @dataclass(frozen=True)
@@ -294,13 +294,13 @@ def design_from_settings(settings: Mapping[str, Any]) -> Design:
     table = base.table("sweep")
     asks = Asks(table.whole("last", 400), table.number("delta", 1e-6), table.flag("forecast", False))
     seeds = _seeds(table, base.whole("seed", 0))
-    axes, replaced = sweep_axes(table)
+    axes, replaced = _sweep_axes(table)
     table.finish()
     names = [list(dict.fromkeys(name for point in axis for name in point)) for axis in axes]
     _check_names(names)
     count = math.prod(map(len, axes)) * len(seeds)
-    if count > MOST_RUNS:
-        raise invalid("sweep", f"of at most {MOST_RUNS:,} runs", f"{count:,}", "give fewer values, or draw at random")
+    if count > _MOST_RUNS:
+        raise invalid("sweep", f"of at most {_MOST_RUNS:,} runs", f"{count:,}", "give fewer values, or draw at random")
     # What is recorded on the way does not matter here: one row is made of the end.
     plain = {key: value for key, value in settings.items() if key not in ("sweep", "keep", *replaced)}
     runs = _expand(plain, [*axes, [{"seed": seed} for seed in seeds]], asks)
@@ -310,7 +310,7 @@ def design_from_settings(settings: Mapping[str, Any]) -> Design:
     return Design(tuple(runs), varied, drawn, asks, dict(settings))
 
 
-def _expand(plain: dict[str, Any], axes: list[list[Point]], asks: Asks) -> list[SweepRun]:
+def _expand(plain: dict[str, Any], axes: list[list[_Point]], asks: Asks) -> list[SweepRun]:
     """The product of all axes; a run that comes twice is one."""
     files: dict[str, str] = {}
     runs: dict[str, SweepRun] = {}
@@ -338,7 +338,7 @@ def _check_names(names: list[list[str]]) -> None:
             raise invalid(f"sweep: {name}", "varied in one place", "varied in two", "remove one of the two")
 
 
-def _with(plain: dict[str, Any], point: Point) -> dict[str, Any]:
+def _with(plain: dict[str, Any], point: _Point) -> dict[str, Any]:
     """The settings of one run: those of the file, with the point's. (Tables that it does not touch are shared.)"""
     full = dict(plain)
     for name, value in point.items():

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Protocol
 
 from turnout.errors import invalid
-from turnout.simulation.clients import Crowd, Newcomers
+from turnout.simulation.clients import Newcomers, SimulatedClients
 from turnout.simulation.recording import Keep, Measures, measure
 from turnout.simulation.schedule import Status
 from turnout.simulation.server_log import ServerLog
@@ -28,11 +28,11 @@ def free_memory() -> int | None:
         return None
 
 
-def check_room(what: str, needed: int, there: int | None, where: str, remedy: str) -> None:
+def check_memory(what: str, needed: int, there: int | None, where: str, remedy: str) -> None:
     """Refuse what needs more bytes than there are.
 
     Example:
-        >>> check_room("10 clients", 3 * 2**30, 2**30, "on the device", "use fewer")
+        >>> check_memory("10 clients", 3 * 2**30, 2**30, "on the device", "use fewer")
         Traceback (most recent call last):
         ...
         ValueError: 10 clients must be at most 1.0 GiB (what is free on the device), got 3.0 GiB: use fewer
@@ -94,11 +94,11 @@ EngineChoice = str | JaxOptions | RayOptions
 
 
 class Engine(Protocol):
-    """Moves a crowd through rounds. Every engine gives identical results."""
+    """Moves clients through rounds. Every engine gives identical results."""
 
     name: str
 
-    def enter(self, status: Status | None) -> None:
+    def set_status(self, status: Status | None) -> None:
         """Prepare for rounds in which each client has this status; None: all PRESENT."""
         ...
 
@@ -111,7 +111,7 @@ class Engine(Protocol):
         ...
 
     def welcome(self, newcomers: Newcomers, here: Newcomers) -> int:
-        """Start the history of newcomers, as `Crowd.welcome`; returns what those bring who take part at once."""
+        """Start the history of newcomers; returns what those bring who take part at once."""
         ...
 
     def measure(self, keep: Keep, status: Status | None) -> Measures:
@@ -119,7 +119,7 @@ class Engine(Protocol):
         ...
 
     def gather(self) -> None:
-        """Bring the clients' histories into `crowd.state`, from wherever the engine has them."""
+        """Bring the clients' histories into `clients.state`, from wherever the engine has them."""
         ...
 
     def close(self) -> None:
@@ -128,17 +128,17 @@ class Engine(Protocol):
 
 
 class AtHome:
-    """The part of an engine that moves `crowd.state` itself, where its histories always are."""
+    """The part of an engine that moves `clients.state` itself, where its histories always are."""
 
-    crowd: Crowd
+    clients: SimulatedClients
 
     def welcome(self, newcomers: Newcomers, here: Newcomers) -> int:
         """Start the history of newcomers; returns what those bring who take part at once."""
-        return self.crowd.welcome(newcomers, here)
+        return self.clients.welcome(newcomers, here)
 
     def measure(self, keep: Keep, status: Status | None) -> Measures:
         """Measure the clients for a checkpoint."""
-        return measure(keep, self.crowd.costs, self.crowd.state, status)
+        return measure(keep, self.clients.costs, self.clients.state, status)
 
     def gather(self) -> None:
         """Nothing to do."""

@@ -14,8 +14,8 @@ import numpy as np
 from turnout.algorithm import ClientState, average_of
 from turnout.errors import invalid
 from turnout.problem import Array, DrawnCosts, PolynomialCosts
-from turnout.simulation.clients import AlikeState, Crowd, Newcomers
-from turnout.simulation.engines.engine import JaxOptions, advance_by_passes, check_room, free_memory
+from turnout.simulation.clients import AlikeState, Newcomers, SimulatedClients
+from turnout.simulation.engines.engine import JaxOptions, advance_by_passes, check_memory, free_memory
 from turnout.simulation.engines.jax.kernel import LANES, Family, History, Lanes, Rules, slope_or_value
 from turnout.simulation.engines.jax.layout import Devices, Piece, pieces_of
 from turnout.simulation.engines.jax.loop import LONGEST, TILES, Server, Way, compiled
@@ -25,7 +25,7 @@ from turnout.simulation.schedule import ABSENT, Status
 from turnout.simulation.server_log import ServerLog
 
 
-class Sums(NamedTuple):
+class _Sums(NamedTuple):
     """Of one piece's members: how many, their cost, their distances' sum and largest, and how many reach each edge."""
 
     members: Any
@@ -35,7 +35,7 @@ class Sums(NamedTuple):
     reach: Any
 
 
-def sums(
+def _sums(
     powers: tuple[int, ...],
     history: History,
     family: Family,
@@ -44,7 +44,7 @@ def sums(
     edges: Any,
     *,
     cost: bool,
-) -> Sums:
+) -> _Sums:
     """Measure one piece, in 64 bits; `edges` are the inner edges of the histogram's bins, shape (bins - 1,)."""
     numbers = (np.float64(rounds), np.float64(-0.0), np.asarray(edges, dtype=np.float64))
     return _compiled(powers, cost)(history, family, reference, *numbers)  # type: ignore[no-any-return]
@@ -52,8 +52,8 @@ def sums(
 
 @lru_cache(maxsize=64)
 def _compiled(powers: tuple[int, ...], cost: bool) -> Any:
-    def measured(history: History, family: Family, reference: Any, rounds: Any, zero: Any, edges: Any) -> Sums:
-        total = Sums(jnp.int64(0), jnp.float64(0.0), jnp.float64(0.0), jnp.float64(0.0), jnp.zeros(len(edges), int))
+    def measured(history: History, family: Family, reference: Any, rounds: Any, zero: Any, edges: Any) -> _Sums:
+        total = _Sums(jnp.int64(0), jnp.float64(0.0), jnp.float64(0.0), jnp.float64(0.0), jnp.zeros(len(edges), int))
         index = jax.lax.iota(jnp.uint32, history.passed[0].shape[0])
         for lane in range(LANES):
             low, high = (ends[lane % len(ends)] for ends in (family.low, family.high))
@@ -65,7 +65,7 @@ def _compiled(powers: tuple[int, ...], cost: bool) -> Any:
             terms = tuple(None if term is None else term[lane].astype(jnp.float64) for term in family.terms)
             worth = slope_or_value(powers, terms, average, slope=False).value if cost else 0.0
             away = 0.0 if reference is None else jnp.where(counts, jnp.abs(average.value - reference[lane]), 0.0)
-            total = Sums(
+            total = _Sums(
                 total.members + jnp.sum(counts, dtype=jnp.int64),
                 total.cost + jnp.sum(jnp.where(counts, worth, 0.0)),
                 total.distance + jnp.sum(away),
@@ -82,15 +82,15 @@ FEW = 1 << 20
 which moves fewer bytes. And the few are measured by NumPy, as by every engine: to the same bits. For the many, sums of
 costs and distances are made on the device, and differ in the order of their additions: by some 1e-13 of the sum."""
 
-P = ParamSpec("P")
-R = TypeVar("R")
+_P = ParamSpec("P")
+_R = TypeVar("R")
 
 
-def in_64_bits(function: Callable[P, R]) -> Callable[P, R]:
+def in_64_bits(function: Callable[_P, _R]) -> Callable[_P, _R]:
     """Have JAX know 64-bit numbers while a function runs, whatever the user has set."""
 
     @wraps(function)
-    def wide(*arguments: P.args, **more: P.kwargs) -> R:
+    def wide(*arguments: _P.args, **more: _P.kwargs) -> _R:
         with jax.enable_x64(True):
             return function(*arguments, **more)
 
@@ -101,7 +101,7 @@ class JaxEngine:
     """Polynomial costs and any mechanism. In 64 bits bit for bit as `NumpyEngine`; in 32 bits statistically equal.
 
     Args:
-        crowd: the clients; sent to the devices once.
+        clients: the clients; sent to the devices once.
         options: 64 or 32 bits, and how many devices.
         rounds: how many there will be, so that 32-bit histories take no more bytes than they need.
 
@@ -110,25 +110,25 @@ class JaxEngine:
     """
 
     @in_64_bits
-    def __init__(self, crowd: Crowd, options: JaxOptions | None = None, rounds: int | None = None) -> None:
+    def __init__(self, clients: SimulatedClients, options: JaxOptions | None = None, rounds: int | None = None) -> None:
         options = options or JaxOptions()
-        self.crowd, self.name = crowd, "jax" if options.bits == 64 else "jax32"
-        acting = crowd.acting
+        self.clients, self.name = clients, "jax" if options.bits == 64 else "jax32"
+        acting = clients.acting
         assert isinstance(acting, (PolynomialCosts, DrawnCosts))  # `choose_engine` has seen to it
-        few = len(crowd) < FEW
+        few = len(clients) < FEW
         acting = acting[:] if few and isinstance(acting, DrawnCosts) else acting
         found = some_devices(options.devices)
         tiles = found[0].platform == "gpu"
         self._devices = Devices(found, TILES[options.bits] if tiles else 1)
-        self._rules = rules_of(crowd, acting, options.bits)
+        self._rules = rules_of(clients, acting, options.bits)
         self._way = Way(tiles, self._devices.mesh)
         self._kind: Any = np.float64 if options.bits == 64 else np.float32
         self._passed_kind: Any = self._kind
         if self._rules.counts:
             self._passed_kind = np.uint16 if (rounds or 2**20) < 2**16 - 2 else np.uint32
         self._pieces = pieces_of(acting, one=few)
-        self._check_room()
-        self._families = [family_on(self._devices, piece, crowd, acting, self._kind) for piece in self._pieces]
+        self._check_memory()
+        self._families = [family_on(self._devices, piece, clients, acting, self._kind) for piece in self._pieces]
         self._histories: tuple[History, ...] = ()
         self._known: ClientState | None = None  # what the devices were sent, or have sent
         self._ahead = False  # whether they have moved on since
@@ -141,7 +141,7 @@ class JaxEngine:
         return f"{len(devices)} x {devices[0].device_kind}, {self._rules.bits} bits"
 
     @in_64_bits
-    def enter(self, status: Status | None) -> None:
+    def set_status(self, status: Status | None) -> None:
         """Tell the devices each client's status."""
         for number, piece in enumerate(self._pieces):
             lanes = None
@@ -169,19 +169,19 @@ class JaxEngine:
 
     def welcome(self, newcomers: Newcomers, here: Newcomers) -> int:
         """Start the history of newcomers; returns what those bring who take part at once."""
-        if len(newcomers) < len(self.crowd) or isinstance(self.crowd.state.rounds, np.ndarray):
+        if len(newcomers) < len(self.clients) or isinstance(self.clients.state.rounds, np.ndarray):
             self.gather()
         self._ahead = False
-        return self.crowd.welcome(newcomers, here)
+        return self.clients.welcome(newcomers, here)
 
     @in_64_bits
     def measure(self, keep: Keep, status: Status | None) -> Measures:
         """Measure the clients: many of them where they are."""
-        crowd = self.crowd
-        few = len(crowd) < FEW or keep.averages == "all" or crowd.state.memory is not None
+        clients = self.clients
+        few = len(clients) < FEW or keep.averages == "all" or clients.state.memory is not None
         if few:
             self.gather()
-            return measure(keep, crowd.costs, crowd.state, status)
+            return measure(keep, clients.costs, clients.state, status)
         self._send()
         edges = np.linspace(0.0, 1.0, max(keep.histogram, 1) + 1)[1:-1]
         found = []
@@ -189,7 +189,7 @@ class JaxEngine:
             reference = None
             if keep.distance_to is not None:
                 reference = self._devices.put(piece, keep.distance_to[piece.first : piece.stop], np.float64)
-            found.append(sums(self._rules.powers, history, family, self._rounds, reference, edges, cost=keep.cost))
+            found.append(_sums(self._rules.powers, history, family, self._rounds, reference, edges, cost=keep.cost))
         members = sum(int(part.members) for part in found)
         reach = np.sum([np.asarray(part.reach) for part in found], axis=0, dtype=np.int64)
         at_least = np.concatenate([[members], reach, [0]])
@@ -200,22 +200,22 @@ class JaxEngine:
             [float(part.distance) for part in found],
             max(float(part.largest) for part in found),
             histogram.astype(np.int64),
-            self._averages(keep.chosen(len(crowd)) if keep.averages is not None else np.empty(0, np.int64)),
+            self._averages(keep.chosen(len(clients)) if keep.averages is not None else np.empty(0, np.int64)),
         )
 
     @in_64_bits
     def gather(self) -> None:
-        """Bring the histories into `crowd.state`."""
+        """Bring the histories into `clients.state`."""
         if not self._ahead:
             return
-        crowd = self.crowd
-        passed = np.empty(len(crowd))
-        own = np.empty(len(crowd)) if self._histories[0].rounds is not None else None
+        clients = self.clients
+        passed = np.empty(len(clients))
+        own = np.empty(len(clients)) if self._histories[0].rounds is not None else None
         for piece, history in zip(self._pieces, self._histories, strict=True):
             self._devices.take(piece, history.passed, passed)
             if own is not None and history.rounds is not None:
                 self._devices.take(piece, history.rounds, own)
-        self._known = crowd.state = ClientState(passed, self._rounds if own is None else own, crowd.state.memory)
+        self._known = clients.state = ClientState(passed, self._rounds if own is None else own, clients.state.memory)
         self._ahead = False
 
     def close(self) -> None:
@@ -228,7 +228,7 @@ class JaxEngine:
     ) -> tuple[Array, Any]:
         """Rounds `round` to `stop`; the signals after them, and what came."""
         self._send()
-        server = server_at(self.crowd, round, stop, older, newer, lagged, gain, capacity, self._rounds)
+        server = server_at(self.clients, round, stop, older, newer, lagged, gain, capacity, self._rounds)
         run = compiled(self._rules, self._way)
         self._histories, rounds, signals, totals = run(self._histories, tuple(self._families), server)
         self._ahead, self._rounds = True, float(rounds)
@@ -236,7 +236,7 @@ class JaxEngine:
 
     def _send(self) -> None:
         """Give the devices the histories, if they have been changed here."""
-        state = self.crowd.state
+        state = self.clients.state
         if self._ahead or state is self._known:
             return
         alike = isinstance(state, AlikeState) and "participations" not in vars(state)
@@ -268,18 +268,18 @@ class JaxEngine:
                         lasted[mine] = np.asarray(history.rounds[lane][blocks])
         return average_of(passed, lasted)  # type: ignore[no-any-return]
 
-    def _check_room(self) -> None:
+    def _check_memory(self) -> None:
         """Refuse clients that the devices cannot hold."""
-        crowd, size = self.crowd, np.dtype(self._kind).itemsize
-        by_client = sum(size for value in crowd.mechanism.parameters() if np.ndim(value))
-        by_client += 8 if crowd.weights is not None else 0
-        moving = np.dtype(self._passed_kind).itemsize + (size if isinstance(crowd.state.rounds, np.ndarray) else 0)
+        clients, size = self.clients, np.dtype(self._kind).itemsize
+        by_client = sum(size for value in clients.mechanism.parameters() if np.ndim(value))
+        by_client += 8 if clients.weights is not None else 0
+        moving = np.dtype(self._passed_kind).itemsize + (size if isinstance(clients.state.rounds, np.ndarray) else 0)
         by_client += moving if self._way.tiles else 2 * moving  # XLA may keep the old beside the new
         needed = sum(LANES * self._devices.size(p) * (by_client + size * len(p.terms)) for p in self._pieces)
         smaller = "engine='jax32', " if self._rules.bits == 64 else ""
         remedy = f"use {smaller}more devices, or fewer clients"
         there = free_on(self._devices.devices)
-        check_room(f"the memory of {len(crowd):,} clients", needed, there, f"on {self.where}", remedy)
+        check_memory(f"the memory of {len(clients):,} clients", needed, there, f"on {self.where}", remedy)
 
 
 def some_devices(wanted: int | None) -> list[Any]:
@@ -299,15 +299,17 @@ def free_on(devices: list[Any]) -> int | None:
     return sum(int(one["bytes_limit"]) - int(one["bytes_in_use"]) for one in stats if one)
 
 
-def rules_of(crowd: Crowd, acting: PolynomialCosts | DrawnCosts, bits: int) -> Rules:
+def rules_of(clients: SimulatedClients, acting: PolynomialCosts | DrawnCosts, bits: int) -> Rules:
     """What the kernels are compiled for."""
-    by_bit = crowd.averaging.by == "bit"
-    counts = bits == 32 and by_bit and crowd.start is None and math.isinf(crowd.averaging.cap)
-    mechanism = type(crowd.mechanism)
+    by_bit = clients.averaging.by == "bit"
+    counts = bits == 32 and by_bit and clients.start is None and math.isinf(clients.averaging.cap)
+    mechanism = type(clients.mechanism)
     return Rules(acting.powers, mechanism.response, mechanism.limits, by_bit, bits, 2, counts)
 
 
-def family_on(devices: Devices, piece: Piece, crowd: Crowd, acting: PolynomialCosts | DrawnCosts, kind: Any) -> Family:
+def family_on(
+    devices: Devices, piece: Piece, clients: SimulatedClients, acting: PolynomialCosts | DrawnCosts, kind: Any
+) -> Family:
     """What does not move of a piece's clients, on the devices."""
     part = slice(piece.first, piece.stop)
     terms: list[Any] = [None] * len(acting.powers)
@@ -319,16 +321,16 @@ def family_on(devices: Devices, piece: Piece, crowd: Crowd, acting: PolynomialCo
             terms[term] = devices.put(piece, acting.terms[term, part], kind)
     parameters = tuple(
         devices.put(piece, np.asarray(value)[part], kind) if np.ndim(value) else np.float64(value)
-        for value in crowd.mechanism.parameters()
+        for value in clients.mechanism.parameters()
     )
-    weights = None if crowd.weights is None else devices.put(piece, crowd.weights[part], np.int64)
-    begin = crowd.coins.first // LANES + piece.first // LANES
+    weights = None if clients.weights is None else devices.put(piece, clients.weights[part], np.int64)
+    begin = clients.coins.first // LANES + piece.first // LANES
     block = np.uint32(begin) if begin + devices.size(piece) < 2**32 else np.uint64(begin)
     return Family(tuple(terms), weights, parameters, None, block, *devices.bounds(piece))
 
 
 def server_at(
-    crowd: Crowd,
+    clients: SimulatedClients,
     round: int,
     stop: int,
     older: Any,
@@ -339,7 +341,7 @@ def server_at(
     rounds: float,
 ) -> Server:
     """The arguments of a compiled run, as arrays: nothing of them is compiled in."""
-    low, high = crowd.coins.key
+    low, high = clients.coins.key
     return Server(
         np.asarray(older, dtype=np.float64),
         np.asarray(newer, dtype=np.float64),
@@ -349,7 +351,7 @@ def server_at(
         np.int64(round),
         np.int64(stop),
         np.float64(rounds),
-        np.float64(crowd.averaging.cap),
+        np.float64(clients.averaging.cap),
         (np.uint32(low), np.uint32(high)),
         np.float64(-0.0),
     )

@@ -18,7 +18,7 @@ TILES = {32: 512, 64: 256}
 """Blocks (of four clients) in a tile, by bits: the best of 256 to 2048 on an H200."""
 
 
-def draw_in_tiles(
+def _draw_in_tiles(
     rules: Rules, history: History, family: Family, first: Any, now: Now, *, interpret: bool = False
 ) -> tuple[History, tuple[Any, ...]]:
     """As `draw`, for whole tiles; totals come by tile, shape (tiles,).
@@ -118,7 +118,7 @@ class Way(NamedTuple):
     replicas: bool = False
 
 
-Result = tuple[tuple[History, ...], Any, Any, Any]
+_Result = tuple[tuple[History, ...], Any, Any, Any]
 
 
 @lru_cache(maxsize=64)
@@ -134,7 +134,7 @@ def compiled(rules: Rules, way: Way) -> Any:
     if way.mesh is None:
         return jax.jit(run, donate_argnums=0)
 
-    def shared(histories: Any, families: Any, server: Any) -> Result:
+    def shared(histories: Any, families: Any, server: Any) -> _Result:
         by_client: Any = PartitionSpec(AXIS)  # type: ignore[no-untyped-call]
         alike: Any = PartitionSpec()  # type: ignore[no-untyped-call]
         inputs = jax.tree.map(lambda leaf: by_client if jnp.ndim(leaf) else alike, (histories, families, server))
@@ -147,7 +147,7 @@ def compiled(rules: Rules, way: Way) -> Any:
 
 def _run(
     rules: Rules, way: Way, histories: tuple[History, ...], families: tuple[Family, ...], server: Server
-) -> Result:
+) -> _Result:
     """Rounds `server.round` to before `server.stop`."""
     zero = server.zero
     gain, capacity = Number(server.gain, zero), Number(server.capacity, zero)
@@ -197,7 +197,7 @@ def _everyone(
         blocks = history.passed[0].shape[0]
         first = jnp.uint32(0 if way.mesh is None else jax.lax.axis_index(AXIS) * blocks)
         if way.tiles:
-            after, totals = draw_in_tiles(rules, history, family, first, now, interpret=way.tiles == "interpret")
+            after, totals = _draw_in_tiles(rules, history, family, first, now, interpret=way.tiles == "interpret")
         else:
             after, totals = draw(rules, history, family, first + jax.lax.iota(jnp.uint32, blocks), now)
         moved.append(after)

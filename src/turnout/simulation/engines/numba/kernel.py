@@ -64,7 +64,7 @@ def _observe(typing_context: Any, numbers: Any, index: Any) -> Any:
 
 
 @register_jitable
-def meet(arrivals: Any, me: Any, number: Any) -> None:
+def _meet(arrivals: Any, me: Any, number: Any) -> None:
     """Wait until every thread has finished pass `number`."""
     _publish(arrivals, me * 8, number)  # eight apart: each on a cache line of its own
     for other in range(0, len(arrivals), 8):
@@ -79,10 +79,10 @@ TILE = 1024
 """Clients looked at together: their words stay in the fastest cache. A multiple of 4."""
 
 
-SHARED = (average_of, intent, inside, next_rounds, remembered, integral_signal, polynomial)
+_SHARED = (average_of, intent, inside, next_rounds, remembered, integral_signal, polynomial)
 """The decision, compiled from the source that the NumPy engine runs."""
 
-for _function in SHARED:
+for _function in _SHARED:
     # LLVM inlines what is small; the polynomial needs help, or its loops over terms stay loops.
     register_jitable(inline="always" if _function is polynomial else "never")(_function)
 
@@ -153,11 +153,11 @@ def by_probability(came: Any, probability: Any, present: Any) -> Any:
     return probability if present else 0.0
 
 
-Named = Callable[[Callable[..., Any]], Callable[..., Any]]
+_Named = Callable[[Callable[..., Any]], Callable[..., Any]]
 """Gives a function a name of its own; see `build`."""
 
 
-def _decision(powers: tuple[int, ...], response: Any, limits: Any, moved_by: Any, named: Named) -> tuple[Any, Any]:
+def _decision(powers: tuple[int, ...], response: Any, limits: Any, moved_by: Any, named: _Named) -> tuple[Any, Any]:
     """(probability, moved): one client's decision up to the toss, and its history after it."""
     factors = tuple(float(power) for power in powers)
     gaps = tuple(b - a for a, b in itertools.pairwise(powers)) or (0,)
@@ -187,13 +187,13 @@ def _decision(powers: tuple[int, ...], response: Any, limits: Any, moved_by: Any
     return probability, moved
 
 
-def _rounds(probability: Any, moved: Any, named: Named) -> Any:
+def _rounds(probability: Any, moved: Any, named: _Named) -> Any:
     """Round `round` by `signal`, and if `two` the next by `second`, for clients start to stop."""
 
     @register_jitable
     @named
-    def draw_rounds(crowd, start, stop, round, key, signal, second, two):  # type: ignore[no-untyped-def]
-        participations, rounds, cap, terms, weights, parameters, status = crowd
+    def draw_rounds(clients, start, stop, round, key, signal, second, two):  # type: ignore[no-untyped-def]
+        participations, rounds, cap, terms, weights, parameters, status = clients
         words, more = np.empty(TILE + 4, np.uint32), np.empty(TILE + 4, np.uint32)
         total, total_second = 0, 0
         for begin in range(start, stop, TILE):
@@ -227,13 +227,13 @@ def _rounds(probability: Any, moved: Any, named: Named) -> Any:
 def _loop(draw_rounds: Any) -> Any:
     """All rounds of one thread's clients, with the integral controller in the loop."""
 
-    def run(crowd, clients, me, arrivals, parts, rounds_to_run, key, server, totals, signals):  # type: ignore[no-untyped-def]
+    def run(clients, share, me, arrivals, parts, rounds_to_run, key, server, totals, signals):  # type: ignore[no-untyped-def]
         """Thread `me`: its clients through all rounds; meets the others after each pass; the first writes the results.
 
         The server is (older, newer, lag, gain, capacity): the signals of the round before and of this one, and the
         integral controller. Results: the total of each round, and the signal after it.
         """
-        participations, rounds, cap, terms, weights, parameters, status = crowd
+        participations, rounds, cap, terms, weights, parameters, status = clients
         begin, stop = rounds_to_run
         older, newer, lag, gain, capacity = server
         round = begin
@@ -241,11 +241,11 @@ def _loop(draw_rounds: Any) -> Any:
         while round < stop:
             two = lag == 1 and round + 1 < stop
             now = (participations, rounds, cap, terms, weights, parameters, status)
-            drawn = draw_rounds(now, clients[0], clients[1], round, key, older if lag == 1 else newer, newer, two)
+            drawn = draw_rounds(now, share[0], share[1], round, key, older if lag == 1 else newer, newer, two)
             number += 1
             slot = number % 2  # a thread is at most one pass ahead, so two slots are enough
             parts[me, slot, 0], parts[me, slot, 1] = drawn
-            meet(arrivals, me, number)
+            _meet(arrivals, me, number)
             for which in range(2 if two else 1):
                 total = 0
                 for thread in range(len(parts)):
@@ -269,10 +269,10 @@ def build(
     moved_by: Callable[..., Any],
     layout: str,
 ) -> tuple[Any, Any]:
-    """Compile (draw, run) for one family of costs, one mechanism, and one layout (types) of the crowd.
+    """Compile (draw, run) for one family of costs, one mechanism, and one layout (types) of the clients.
 
     `draw` decides one or two rounds for some of the clients; `run` loops over rounds with the
-    integral controller in the loop. Both take the crowd as one tuple: participations, rounds,
+    integral controller in the loop. Both take the clients as one tuple: participations, rounds,
     cap of the rounds, terms, weights, parameters, status; and the key of the coins as another: the two
     words of the seed, and the number of the first client's block.
     """
@@ -281,7 +281,7 @@ def build(
     # Numba's cache tells functions apart by name and types alone, also across processes: two kernels of one
     # name are silently mixed up. So every function made here gets a name of its own, of all that goes into it.
     described = repr((powers, response.__qualname__, limits.__qualname__, moved_by.__qualname__, layout))
-    suffix = _fingerprint(described, *SHARED, response, limits)
+    suffix = _fingerprint(described, *_SHARED, response, limits)
 
     def named(function: Callable[..., Any]) -> Callable[..., Any]:
         function.__name__ = function.__qualname__ = f"{function.__name__}_{suffix}"
@@ -289,8 +289,8 @@ def build(
 
     draw_rounds = _rounds(*_decision(powers, response, limits, moved_by, named), named)
 
-    def draw(crowd, start, stop, round, key, signal, second, two):  # type: ignore[no-untyped-def]
-        return draw_rounds(crowd, start, stop, round, key, signal, second, two)
+    def draw(clients, start, stop, round, key, signal, second, two):  # type: ignore[no-untyped-def]
+        return draw_rounds(clients, start, stop, round, key, signal, second, two)
 
     # A user's own mechanism may change between two runs in a notebook: it is compiled anew in each process.
     shipped = response.__module__.startswith("turnout.")

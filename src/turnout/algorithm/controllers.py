@@ -13,15 +13,6 @@ from turnout.errors import check_kind, check_number, invalid
 from turnout.settings import Table
 
 
-class ControllerState(Protocol):
-    """What a controller carries from round to round: a named tuple of numbers, one of them the signal."""
-
-    @property
-    def signal(self) -> float:
-        """Theta(k), what is broadcast."""
-        ...
-
-
 @runtime_checkable
 class Controller(Protocol):
     """How the server sets the signal. It sees the total of each round and nothing else.
@@ -37,7 +28,7 @@ class Controller(Protocol):
         ...
 
     def start(self) -> Any:
-        """The state before round 0."""
+        """The state before round 0: a named tuple of numbers, one of them `signal`, Theta(0)."""
         ...
 
     def step(self, state: Any, participants: float, capacity: float) -> Any:

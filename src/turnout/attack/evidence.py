@@ -1,4 +1,7 @@
-"""What reports say about costs: the likelihood of a candidate, by the very code that clients decide with."""
+"""The reports of a run, and what they say about costs: the likelihood of a candidate.
+
+It is computed by the very code that clients decide with.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,24 @@ import numpy.typing as npt
 from turnout.algorithm import Averaging, ClientState, Mechanism, Prior, Public, intent
 from turnout.errors import invalid
 from turnout.problem import Array, PolynomialCosts
+
+Indices = npt.NDArray[np.int64]
+
+
+_WIDTH = 0.01
+"""Rounds of a client are counted together where signal and odds of its average agree to so much (relative)."""
+
+
+_LEAST = 1e-12
+"""No report counts as less likely: rounds that are counted together must not rule out the truth."""
+
+
+_LARGEST = 1e12
+"""No signal counts as larger: all clients come by then."""
+
+
+_BLOCK = 1000
+"""Rounds taken in together."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,68 +77,6 @@ class Reports:
     def first(self, rounds: int) -> Reports:
         """The first rounds alone."""
         return Reports(self.signals[:rounds], self.bits[:rounds])
-
-
-Indices = npt.NDArray[np.int64]
-
-_WIDTH = 0.01
-"""Rounds of a client are counted together where signal and odds of its average agree to so much (relative)."""
-
-_LEAST = 1e-12
-"""No report counts as less likely: rounds that are counted together must not rule out the truth."""
-
-_LARGEST = 1e12
-"""No signal counts as larger: all clients come by then."""
-
-_BLOCK = 1000
-"""Rounds taken in together."""
-
-
-def _public_averages(
-    reports: Reports, start: Prior | None, averaging: Averaging, first: int, stop: int, state: ClientState | None
-) -> tuple[Array, ClientState]:
-    """Each client's average before it decides, as anyone works it out who sees its reports.
-
-    With averaging by the probability the true average is the client's own secret, and the running mean of its
-    reports stands in for it.
-
-    Returns:
-        Averages of rounds first to stop, shape (stop - first, clients), and the state after them.
-    """
-    moves = Averaging(averaging.remember)
-    if state is None:
-        begin, rounds = (1.0, 1.0) if start is None else (start.participations, start.rounds)
-        state = ClientState(np.full(reports.clients, begin), float(rounds))
-    averages = np.empty((stop - first, reports.clients))
-    for round in range(first, stop):
-        averages[round - first] = state.average
-        if round > 0 or start is not None:  # the paper's round 0 is the start itself
-            state = state.after(reports.bits[round].astype(np.float64), moves)
-    return averages, state
-
-
-class _Cells(NamedTuple):
-    """Rounds of one client in which signal and average were nearly the same, counted together; shape (cells,) each."""
-
-    client: Indices
-    yes: Array
-    no: Array
-    signal: Array
-    average: Array
-
-
-def _merge(cells: _Cells) -> _Cells:
-    """One cell for all that agree to `_WIDTH`, with their mean signal and average; sorted by client."""
-    count = cells.yes + cells.no
-    near = np.clip(cells.average, 1e-9, 1.0 - 1e-4)
-    by_average = np.rint(np.log(near / (1.0 - near)) / _WIDTH).astype(np.int64) + (1 << 15)
-    by_signal = np.rint(np.log(np.clip(cells.signal, 1e-9, _LARGEST)) / _WIDTH).astype(np.int64)  # a few thousand
-    key = (cells.client << 32) + (by_average << 16) + by_signal
-    keys, place = np.unique(key, return_inverse=True)
-    total = np.bincount(place, weights=count).astype(np.float64)
-    yes = np.bincount(place, weights=cells.yes).astype(np.float64)
-    signal, average = (np.bincount(place, weights=count * one) / total for one in (cells.signal, cells.average))
-    return _Cells(np.asarray(keys >> 32), yes, total - yes, signal, average)
 
 
 class ReportEvidence:
@@ -209,3 +168,50 @@ def evidence_at(
         if state is None:
             _, state = _public_averages(reports, start, averaging, 0, 0, None)
         yield checkpoint, evidence, state.average
+
+
+def _public_averages(
+    reports: Reports, start: Prior | None, averaging: Averaging, first: int, stop: int, state: ClientState | None
+) -> tuple[Array, ClientState]:
+    """Each client's average before it decides, as anyone works it out who sees its reports.
+
+    With averaging by the probability the true average is the client's own secret, and the running mean of its
+    reports stands in for it.
+
+    Returns:
+        Averages of rounds first to stop, shape (stop - first, clients), and the state after them.
+    """
+    moves = Averaging(averaging.remember)
+    if state is None:
+        begin, rounds = (1.0, 1.0) if start is None else (start.participations, start.rounds)
+        state = ClientState(np.full(reports.clients, begin), float(rounds))
+    averages = np.empty((stop - first, reports.clients))
+    for round in range(first, stop):
+        averages[round - first] = state.average
+        if round > 0 or start is not None:  # the paper's round 0 is the start itself
+            state = state.after(reports.bits[round].astype(np.float64), moves)
+    return averages, state
+
+
+class _Cells(NamedTuple):
+    """Rounds of one client in which signal and average were nearly the same, counted together; shape (cells,) each."""
+
+    client: Indices
+    yes: Array
+    no: Array
+    signal: Array
+    average: Array
+
+
+def _merge(cells: _Cells) -> _Cells:
+    """One cell for all that agree to `_WIDTH`, with their mean signal and average; sorted by client."""
+    count = cells.yes + cells.no
+    near = np.clip(cells.average, 1e-9, 1.0 - 1e-4)
+    by_average = np.rint(np.log(near / (1.0 - near)) / _WIDTH).astype(np.int64) + (1 << 15)
+    by_signal = np.rint(np.log(np.clip(cells.signal, 1e-9, _LARGEST)) / _WIDTH).astype(np.int64)  # a few thousand
+    key = (cells.client << 32) + (by_average << 16) + by_signal
+    keys, place = np.unique(key, return_inverse=True)
+    total = np.bincount(place, weights=count).astype(np.float64)
+    yes = np.bincount(place, weights=cells.yes).astype(np.float64)
+    signal, average = (np.bincount(place, weights=count * one) / total for one in (cells.signal, cells.average))
+    return _Cells(np.asarray(keys >> 32), yes, total - yes, signal, average)

@@ -102,7 +102,7 @@ def _setup(trajectory: Trajectory, after: Trajectory | None, mechanism: Mechanis
     if trajectory.problem is None:
         raise NotReplayable(
             "the run does not hold its problem (keep.state = false, or costs that are not polynomials), so that its "
-            "reports cannot be made again: run it anew with keep.state = true"
+            "reports cannot be made again: run it again with keep.state = true"
         )
     first = 0 if after is None else after.rounds
     if not 0 <= first < trajectory.rounds:

@@ -47,7 +47,7 @@ class Schedule:
 
     Args:
         join: round -> clients that start their history then; all others start at round 0.
-            A client that left and joins again starts anew.
+            A client that left and joins again starts from the beginning.
         leave: round -> clients that are members no longer.
         away: (first, stop, clients): members that cannot take part from round first until before
             stop; they count these rounds as not participating.

@@ -216,7 +216,7 @@ def _earlier(
 ) -> list[dict[str, Any]]:
     """The parts that a continued run already has: the last one too, unless its mechanism simply goes on.
 
-    A mechanism that releases once goes on only with the same coins and costs: with others it releases anew. What
+    A mechanism that releases once goes on only with the same coins and costs: with others it releases again. What
     averages moved by is part of it: a box that follows them later needs to know whether they are public.
     """
     settings, now = before.provenance["mechanism"], mechanism.settings()

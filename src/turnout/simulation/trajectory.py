@@ -1,4 +1,7 @@
-"""What a simulation gives back: the record, the final state, and where it came from."""
+"""What a simulation gives back: the record, the final state, and where it came from; saved to a file and read again.
+
+The provenance of a run names its mechanisms, part by part, and with them what the run promises.
+"""
 
 from __future__ import annotations
 
@@ -25,94 +28,12 @@ from turnout.settings import Table
 from turnout.simulation.recording import Keep, keep_from_settings
 from turnout.simulation.schedule import ABSENT, Schedule, schedule_from_settings
 
-UNKNOWN = "unknown: not one of turnout's mechanisms"
+_COLUMNS = ("cost", "mean_distance", "largest_distance", "histogram", "averages")
+"""What is recorded at checkpoints, if `Keep` says so."""
 
-_PRIVATE_AVERAGE = "the box follows an average that moved by the probability in an earlier part, and is not public"
-
-_Provenance = Mapping[str, Any]
-
-
-def mechanisms_in_words(provenance: _Provenance) -> str:
-    """The mechanisms of a run, in the order in which they acted.
-
-    Example:
-        >>> before = {"rounds": 1000, "mechanism": {"kind": "classical"}}
-        >>> mechanisms_in_words({"mechanism": {"kind": "clamp", "epsilon": 1.0}, "earlier": [before]})
-        '1,000 rounds of classical, then clamp, epsilon 1 per report'
-    """
-    words = [f"{part['rounds']:,} rounds of {in_words(part['mechanism'])}" for part in provenance.get("earlier", [])]
-    return ", then ".join([*words, in_words(provenance["mechanism"])])
-
-
-def privacy_in_words(provenance: _Provenance) -> str:
-    """What a run promises: the worst of its parts. A mechanism from outside this package promises nothing here.
-
-    Example:
-        >>> privacy_in_words({"mechanism": {"kind": "classical"}})
-        'no bound per report: the probability is the intent itself'
-    """
-    parts, observer = [*provenance.get("earlier", []), provenance], observer_of(provenance)
-    promises = [_promise(part, parts[:number], observer) for number, part in enumerate(parts)]
-    known = [promise for promise in promises if promise is not None]
-    if len(parts) == 1:
-        return str(known[0]) if known else UNKNOWN
-    worst = worst_of(known, mechanisms_in_words(provenance)) if known else None
-    if worst is not None and (len(known) == len(promises) or not worst.is_bounded):
-        return str(worst)
-    return f"{UNKNOWN} ({mechanisms_in_words(provenance)})"
-
-
-def observer_of(provenance: _Provenance) -> Observer:
-    """Who looks on, as the run was told: an observer of every report, unless it was told more.
-
-    Example:
-        >>> print(observer_of({"observer": {"sees": "sum", "honest": 8}}))
-        an observer of the sum alone, with 8 honest others
-    """
-    found = provenance.get("observer", {})
-    return Observer(**found | {"assuming": tuple(found.get("assuming", ()))})
-
-
-def check_parts(parts: Sequence[_Provenance], observer: Observer) -> None:
-    """Refuse to go on, for an observer against whom an earlier part has no promise.
-
-    Raises:
-        ValueError: the reason, and the remedy.
-    """
-    for part in parts:
-        _promise(part, [], observer)
-
-
-def _promise(part: _Provenance, before: Sequence[_Provenance], observer: Observer) -> Certificate | None:
-    """Of one part, after those before it."""
-    if part["mechanism"]["kind"] not in MECHANISMS:
-        return None
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # they were shown when the run was made
-        mechanism = mechanism_from_settings(Table(part["mechanism"], "mechanism"))
-    averaging = Averaging(**part.get("averaging", {}))
-    found = certificate(mechanism, replace(observer, averaging=averaging, weights=None))
-    if mechanism.needs_public_average and any(_moved_by(one) != "bit" for one in before):
-        return replace(found, epsilon=math.inf, why=_PRIVATE_AVERAGE)
-    return found
-
-
-def _moved_by(part: _Provenance) -> str | None:
-    """What averages moved by; None: a file of an earlier version does not say."""
-    by: str | None = part.get("averaging", {}).get("by")
-    return by
-
-
-_PROVENANCE = "provenance.json"
-"""The part of a saved run that people can read: `unzip -p run.npz provenance.json`."""
-
-_FORMAT = 1
 
 _SHOWN_WITH_GAP = 1_000_000
 """Clients up to which a notebook solves for the optimum just to show a run."""
-
-_COLUMNS = ("cost", "mean_distance", "largest_distance", "histogram", "averages")
-"""What is recorded at checkpoints, if `Keep` says so."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -278,6 +199,93 @@ class Trajectory:
                 variables[name] = (("checkpoint", second[name]) if name in second else "checkpoint", values)
         coordinates = {"round": np.arange(self.rounds), "checkpoint": self.checkpoints}
         return xarray.Dataset(variables, coordinates, {"provenance": str(self.provenance)})
+
+
+UNKNOWN = "unknown: not one of turnout's mechanisms"
+
+
+_PRIVATE_AVERAGE = "the box follows an average that moved by the probability in an earlier part, and is not public"
+
+
+_Provenance = Mapping[str, Any]
+
+
+def mechanisms_in_words(provenance: _Provenance) -> str:
+    """The mechanisms of a run, in the order in which they acted.
+
+    Example:
+        >>> before = {"rounds": 1000, "mechanism": {"kind": "classical"}}
+        >>> mechanisms_in_words({"mechanism": {"kind": "clamp", "epsilon": 1.0}, "earlier": [before]})
+        '1,000 rounds of classical, then clamp, epsilon 1 per report'
+    """
+    words = [f"{part['rounds']:,} rounds of {in_words(part['mechanism'])}" for part in provenance.get("earlier", [])]
+    return ", then ".join([*words, in_words(provenance["mechanism"])])
+
+
+def privacy_in_words(provenance: _Provenance) -> str:
+    """What a run promises: the worst of its parts. A mechanism from outside this package promises nothing here.
+
+    Example:
+        >>> privacy_in_words({"mechanism": {"kind": "classical"}})
+        'no bound per report: the probability is the intent itself'
+    """
+    parts, observer = [*provenance.get("earlier", []), provenance], observer_of(provenance)
+    promises = [_promise(part, parts[:number], observer) for number, part in enumerate(parts)]
+    known = [promise for promise in promises if promise is not None]
+    if len(parts) == 1:
+        return str(known[0]) if known else UNKNOWN
+    worst = worst_of(known, mechanisms_in_words(provenance)) if known else None
+    if worst is not None and (len(known) == len(promises) or not worst.is_bounded):
+        return str(worst)
+    return f"{UNKNOWN} ({mechanisms_in_words(provenance)})"
+
+
+def observer_of(provenance: _Provenance) -> Observer:
+    """Who looks on, as the run was told: an observer of every report, unless it was told more.
+
+    Example:
+        >>> print(observer_of({"observer": {"sees": "sum", "honest": 8}}))
+        an observer of the sum alone, with 8 honest others
+    """
+    found = provenance.get("observer", {})
+    return Observer(**found | {"assuming": tuple(found.get("assuming", ()))})
+
+
+def check_parts(parts: Sequence[_Provenance], observer: Observer) -> None:
+    """Refuse to go on, for an observer against whom an earlier part has no promise.
+
+    Raises:
+        ValueError: the reason, and the remedy.
+    """
+    for part in parts:
+        _promise(part, [], observer)
+
+
+def _promise(part: _Provenance, before: Sequence[_Provenance], observer: Observer) -> Certificate | None:
+    """Of one part, after those before it."""
+    if part["mechanism"]["kind"] not in MECHANISMS:
+        return None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # they were shown when the run was made
+        mechanism = mechanism_from_settings(Table(part["mechanism"], "mechanism"))
+    averaging = Averaging(**part.get("averaging", {}))
+    found = certificate(mechanism, replace(observer, averaging=averaging, weights=None))
+    if mechanism.needs_public_average and any(_moved_by(one) != "bit" for one in before):
+        return replace(found, epsilon=math.inf, why=_PRIVATE_AVERAGE)
+    return found
+
+
+def _moved_by(part: _Provenance) -> str | None:
+    """What averages moved by; None: a file of an earlier version does not say."""
+    by: str | None = part.get("averaging", {}).get("by")
+    return by
+
+
+_PROVENANCE = "provenance.json"
+"""The part of a saved run that people can read: `unzip -p run.npz provenance.json`."""
+
+
+_FORMAT = 1
 
 
 def _save(trajectory: Trajectory, path: str | Path) -> None:

@@ -1,4 +1,4 @@
-"""The results of a sweep as one tidy table: a row a run, in the order of the design."""
+"""The results of a sweep: each run measured into one row, and the rows as one table, in the order of the design."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ from turnout.theory import predict
 
 _Row = dict[str, Any]
 
+
 MEASURED: dict[str, type] = {
     "clients": int,
     "cost": float,
@@ -49,6 +50,13 @@ MEASURED: dict[str, type] = {
     "error": str,
 }
 """The columns that a run fills, and their types."""
+
+
+ALWAYS = ("mechanism.kind", "capacity", "rounds", "seed")
+"""Settings that are columns, whether or not they are varied."""
+
+
+SUFFIXES = (".csv", ".parquet")
 
 
 @dataclass(frozen=True)
@@ -157,12 +165,6 @@ def _row(trajectory: Trajectory, prepared: _Prepared, asks: Asks) -> _Row:
         "forecast_cost_gap_percent": prepared.forecast,
         "error": None,
     }
-
-
-SUFFIXES = (".csv", ".parquet")
-
-ALWAYS = ("mechanism.kind", "capacity", "rounds", "seed")
-"""Settings that are columns, whether or not they are varied."""
 
 
 @dataclass(frozen=True)

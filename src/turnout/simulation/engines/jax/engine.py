@@ -1,4 +1,7 @@
-"""The JAX engine: the same decisions on a GPU, or on several devices; histories stay there until they are asked for."""
+"""The JAX engine: the same decisions on a GPU, or on several devices; histories stay there until they are asked for.
+
+Many clients are measured where they are.
+"""
 
 from __future__ import annotations
 
@@ -24,65 +27,15 @@ from turnout.simulation.recording import Keep, Measures, measure
 from turnout.simulation.schedule import ABSENT, Status
 from turnout.simulation.server_log import ServerLog
 
-
-class _Sums(NamedTuple):
-    """Of one piece's members: how many, their cost, their distances' sum and largest, and how many reach each edge."""
-
-    members: Any
-    cost: Any
-    distance: Any
-    largest: Any
-    reach: Any
-
-
-def _sums(
-    powers: tuple[int, ...],
-    history: History,
-    family: Family,
-    rounds: float,
-    reference: Lanes | None,
-    edges: Any,
-    *,
-    cost: bool,
-) -> _Sums:
-    """Measure one piece, in 64 bits; `edges` are the inner edges of the histogram's bins, shape (bins - 1,)."""
-    numbers = (np.float64(rounds), np.float64(-0.0), np.asarray(edges, dtype=np.float64))
-    return _compiled(powers, cost)(history, family, reference, *numbers)  # type: ignore[no-any-return]
-
-
-@lru_cache(maxsize=64)
-def _compiled(powers: tuple[int, ...], cost: bool) -> Any:
-    def measured(history: History, family: Family, reference: Any, rounds: Any, zero: Any, edges: Any) -> _Sums:
-        total = _Sums(jnp.int64(0), jnp.float64(0.0), jnp.float64(0.0), jnp.float64(0.0), jnp.zeros(len(edges), int))
-        index = jax.lax.iota(jnp.uint32, history.passed[0].shape[0])
-        for lane in range(LANES):
-            low, high = (ends[lane % len(ends)] for ends in (family.low, family.high))
-            counts = (index >= low) & (index < high)
-            if family.status is not None:
-                counts &= family.status[lane] != ABSENT
-            lasted = rounds if history.rounds is None else history.rounds[lane].astype(jnp.float64)
-            average = average_of(Number(history.passed[lane].astype(jnp.float64), zero), Number(lasted, zero))
-            terms = tuple(None if term is None else term[lane].astype(jnp.float64) for term in family.terms)
-            worth = slope_or_value(powers, terms, average, slope=False).value if cost else 0.0
-            away = 0.0 if reference is None else jnp.where(counts, jnp.abs(average.value - reference[lane]), 0.0)
-            total = _Sums(
-                total.members + jnp.sum(counts, dtype=jnp.int64),
-                total.cost + jnp.sum(jnp.where(counts, worth, 0.0)),
-                total.distance + jnp.sum(away),
-                jnp.maximum(total.largest, jnp.max(away)),
-                total.reach + jax.vmap(lambda edge, x=average.value, who=counts: jnp.sum(who & (x >= edge)))(edges),
-            )
-        return total
-
-    return jax.jit(measured)
-
-
 FEW = 1 << 20
 """Fewer clients than this are compiled as one family, which takes less time; more are cut where their terms change,
 which moves fewer bytes. And the few are measured by NumPy, as by every engine: to the same bits. For the many, sums of
 costs and distances are made on the device, and differ in the order of their additions: by some 1e-13 of the sum."""
 
+
 _P = ParamSpec("P")
+
+
 _R = TypeVar("R")
 
 
@@ -355,3 +308,55 @@ def server_at(
         (np.uint32(low), np.uint32(high)),
         np.float64(-0.0),
     )
+
+
+class _Sums(NamedTuple):
+    """Of one piece's members: how many, their cost, their distances' sum and largest, and how many reach each edge."""
+
+    members: Any
+    cost: Any
+    distance: Any
+    largest: Any
+    reach: Any
+
+
+def _sums(
+    powers: tuple[int, ...],
+    history: History,
+    family: Family,
+    rounds: float,
+    reference: Lanes | None,
+    edges: Any,
+    *,
+    cost: bool,
+) -> _Sums:
+    """Measure one piece, in 64 bits; `edges` are the inner edges of the histogram's bins, shape (bins - 1,)."""
+    numbers = (np.float64(rounds), np.float64(-0.0), np.asarray(edges, dtype=np.float64))
+    return _compiled(powers, cost)(history, family, reference, *numbers)  # type: ignore[no-any-return]
+
+
+@lru_cache(maxsize=64)
+def _compiled(powers: tuple[int, ...], cost: bool) -> Any:
+    def measured(history: History, family: Family, reference: Any, rounds: Any, zero: Any, edges: Any) -> _Sums:
+        total = _Sums(jnp.int64(0), jnp.float64(0.0), jnp.float64(0.0), jnp.float64(0.0), jnp.zeros(len(edges), int))
+        index = jax.lax.iota(jnp.uint32, history.passed[0].shape[0])
+        for lane in range(LANES):
+            low, high = (ends[lane % len(ends)] for ends in (family.low, family.high))
+            counts = (index >= low) & (index < high)
+            if family.status is not None:
+                counts &= family.status[lane] != ABSENT
+            lasted = rounds if history.rounds is None else history.rounds[lane].astype(jnp.float64)
+            average = average_of(Number(history.passed[lane].astype(jnp.float64), zero), Number(lasted, zero))
+            terms = tuple(None if term is None else term[lane].astype(jnp.float64) for term in family.terms)
+            worth = slope_or_value(powers, terms, average, slope=False).value if cost else 0.0
+            away = 0.0 if reference is None else jnp.where(counts, jnp.abs(average.value - reference[lane]), 0.0)
+            total = _Sums(
+                total.members + jnp.sum(counts, dtype=jnp.int64),
+                total.cost + jnp.sum(jnp.where(counts, worth, 0.0)),
+                total.distance + jnp.sum(away),
+                jnp.maximum(total.largest, jnp.max(away)),
+                total.reach + jax.vmap(lambda edge, x=average.value, who=counts: jnp.sum(who & (x >= edge)))(edges),
+            )
+        return total
+
+    return jax.jit(measured)

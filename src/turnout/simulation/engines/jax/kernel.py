@@ -86,7 +86,7 @@ class Now(NamedTuple):
         rounds: behind everyone's average, where all share it.
         cap: the most rounds behind an average.
         key: of the coins, two words.
-        zero: the run-time -0.0 (see jax_number.py).
+        zero: the run-time -0.0 (see number.py).
     """
 
     round: Any

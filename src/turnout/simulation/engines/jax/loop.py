@@ -1,4 +1,7 @@
-"""Many rounds in one compiled call: passes over the clients, and between them the integral controller."""
+"""Many rounds in one compiled call: passes over the clients, and between them the integral controller.
+
+On a GPU a pass runs in tiles, by Pallas.
+"""
 
 from __future__ import annotations
 
@@ -14,67 +17,16 @@ from turnout.algorithm import integral_signal, next_rounds
 from turnout.simulation.engines.jax.kernel import Family, History, Now, Rules, add_up, draw, real
 from turnout.simulation.engines.jax.number import Number
 
-TILES = {32: 512, 64: 256}
-"""Blocks (of four clients) in a tile, by bits: the best of 256 to 2048 on an H200."""
-
-
-def _draw_in_tiles(
-    rules: Rules, history: History, family: Family, first: Any, now: Now, *, interpret: bool = False
-) -> tuple[History, tuple[Any, ...]]:
-    """As `draw`, for whole tiles; totals come by tile, shape (tiles,).
-
-    Args:
-        rules: what is compiled.
-        history: moved on in place.
-        family: of the same blocks.
-        first: the index of the first block among the family's.
-        now: what all are told.
-        interpret: run without a GPU, for tests.
-    """
-    leaves, structure = jax.tree.flatten((history, family, now, first))
-    shared = [jnp.ndim(leaf) == 0 for leaf in leaves]
-    moving = len(jax.tree.leaves(history))
-    blocks, size = history.passed[0].shape[0], TILES[rules.bits]
-    whole = jnp.int32 if family.weights is None else jnp.int64
-
-    def kernel(*places: Any) -> None:
-        values = [place[0] if one else place[...] for place, one in zip(places, shared, strict=False)]
-        history, family, now, first = jax.tree.unflatten(structure, values)
-        tile = pallas.program_id(0).astype(jnp.uint32) * jnp.uint32(size)
-        index = first + tile + jax.lax.iota(jnp.uint32, size)
-        after, totals = draw(rules, history, family, index, now)
-        outputs = [*jax.tree.leaves(after), *(jnp.sum(total, dtype=whole) for total in totals)]
-        for number, (place, value) in enumerate(zip(places[len(leaves) :], outputs, strict=True)):
-            place[... if number < moving else 0] = value
-
-    struct: Any = jax.ShapeDtypeStruct
-    tiled, once = pallas.BlockSpec((size,), lambda tile: (tile,)), pallas.BlockSpec((1,), lambda tile: (0,))
-    by_tile = pallas.BlockSpec((1,), lambda tile: (tile,))
-    results = pallas.pallas_call(
-        kernel,
-        grid=(blocks // size,),
-        in_specs=[once if one else tiled for one in shared],
-        out_specs=[tiled] * moving + [by_tile] * rules.most,
-        out_shape=[struct(leaf.shape, leaf.dtype) for leaf in leaves[:moving]]
-        + [struct((blocks // size,), whole)] * rules.most,
-        input_output_aliases={number: number for number in range(moving)},
-        interpret=interpret,
-        **({} if interpret else {"compiler_params": _on_a_gpu()}),
-    )(*(jnp.reshape(leaf, 1) if one else leaf for leaf, one in zip(leaves, shared, strict=True)))
-    return jax.tree.unflatten(jax.tree.structure(history), results[:moving]), tuple(results[moving:])
-
-
-def _on_a_gpu() -> Any:
-    from jax.experimental.pallas import triton
-
-    return triton.CompilerParams(num_warps=4)
-
-
 LONGEST = 1024
 """Rounds in one call, at most: what comes back has this size, whatever the number of rounds."""
 
+
 AXIS = "clients"
 """The axis along which several devices share the clients."""
+
+
+TILES = {32: 512, 64: 256}
+"""Blocks (of four clients) in a tile, by bits: the best of 256 to 2048 on an H200."""
 
 
 class Server(NamedTuple):
@@ -203,3 +155,55 @@ def _everyone(
         moved.append(after)
         came = [one + more for one, more in zip(came, add_up(totals, None if way.mesh is None else AXIS), strict=True)]
     return tuple(moved), came
+
+
+def _draw_in_tiles(
+    rules: Rules, history: History, family: Family, first: Any, now: Now, *, interpret: bool = False
+) -> tuple[History, tuple[Any, ...]]:
+    """As `draw`, for whole tiles; totals come by tile, shape (tiles,).
+
+    Args:
+        rules: what is compiled.
+        history: moved on in place.
+        family: of the same blocks.
+        first: the index of the first block among the family's.
+        now: what all are told.
+        interpret: run without a GPU, for tests.
+    """
+    leaves, structure = jax.tree.flatten((history, family, now, first))
+    shared = [jnp.ndim(leaf) == 0 for leaf in leaves]
+    moving = len(jax.tree.leaves(history))
+    blocks, size = history.passed[0].shape[0], TILES[rules.bits]
+    whole = jnp.int32 if family.weights is None else jnp.int64
+
+    def kernel(*places: Any) -> None:
+        values = [place[0] if one else place[...] for place, one in zip(places, shared, strict=False)]
+        history, family, now, first = jax.tree.unflatten(structure, values)
+        tile = pallas.program_id(0).astype(jnp.uint32) * jnp.uint32(size)
+        index = first + tile + jax.lax.iota(jnp.uint32, size)
+        after, totals = draw(rules, history, family, index, now)
+        outputs = [*jax.tree.leaves(after), *(jnp.sum(total, dtype=whole) for total in totals)]
+        for number, (place, value) in enumerate(zip(places[len(leaves) :], outputs, strict=True)):
+            place[... if number < moving else 0] = value
+
+    struct: Any = jax.ShapeDtypeStruct
+    tiled, once = pallas.BlockSpec((size,), lambda tile: (tile,)), pallas.BlockSpec((1,), lambda tile: (0,))
+    by_tile = pallas.BlockSpec((1,), lambda tile: (tile,))
+    results = pallas.pallas_call(
+        kernel,
+        grid=(blocks // size,),
+        in_specs=[once if one else tiled for one in shared],
+        out_specs=[tiled] * moving + [by_tile] * rules.most,
+        out_shape=[struct(leaf.shape, leaf.dtype) for leaf in leaves[:moving]]
+        + [struct((blocks // size,), whole)] * rules.most,
+        input_output_aliases={number: number for number in range(moving)},
+        interpret=interpret,
+        **({} if interpret else {"compiler_params": _on_a_gpu()}),
+    )(*(jnp.reshape(leaf, 1) if one else leaf for leaf, one in zip(leaves, shared, strict=True)))
+    return jax.tree.unflatten(jax.tree.structure(history), results[:moving]), tuple(results[moving:])
+
+
+def _on_a_gpu() -> Any:
+    from jax.experimental.pallas import triton
+
+    return triton.CompilerParams(num_warps=4)

@@ -1,4 +1,4 @@
-"""The compiled kernels. They contain loops and Philox; the decision itself is compiled from its source.
+"""The compiled kernels: loops, Philox, and threads that meet. The decision itself is compiled from its source.
 
 `average_of`, `intent`, `next_rounds`, `remembered` (algorithm/client.py), the mechanism's `response` and
 `limits`, the polynomial (problem/costs.py) and the server's `integral_signal` are the very functions
@@ -24,7 +24,7 @@ from numba.extending import intrinsic, register_jitable
 
 from turnout.algorithm import average_of, inside, integral_signal, intent, next_rounds, remembered
 from turnout.problem import KEY_STEPS, MULTIPLIERS, polynomial
-from turnout.simulation.engines.numba import access as numba_access
+from turnout.simulation.engines.numba import access
 from turnout.simulation.engines.numba.access import at, at_each, is_member, is_present, later, set_rounds
 
 if sys.platform == "win32":
@@ -292,15 +292,15 @@ def build(
     def draw(clients, start, stop, round, key, signal, second, two):  # type: ignore[no-untyped-def]
         return draw_rounds(clients, start, stop, round, key, signal, second, two)
 
-    # A user's own mechanism may change between two runs in a notebook: it is compiled anew in each process.
+    # A user's own mechanism may change between two runs in a notebook: it is compiled again in each process.
     shipped = response.__module__.startswith("turnout.")
     compile_kernel = njit(cache=shipped, nogil=True, error_model="numpy")
     return compile_kernel(named(draw)), compile_kernel(named(_loop(draw_rounds)))
 
 
 def _fingerprint(described: str, *functions: Callable[..., Any]) -> str:
-    """A name that changes with the description, the code and constants of the functions, and numba_access.py."""
-    digest = hashlib.sha256(Path(numba_access.__file__).read_bytes() + described.encode())
+    """A name that changes with the description, the code and constants of the functions, and access.py."""
+    digest = hashlib.sha256(Path(access.__file__).read_bytes() + described.encode())
     for function in functions:
         code = function.__code__
         constants = [function.__globals__.get(name) for name in code.co_names]

@@ -177,7 +177,7 @@ class RayEngine:
         self._cluster.leave()
 
     def _stand(self, method: str, argument: Any) -> None:
-        """Tell all shards something that holds until it is said anew."""
+        """Tell all shards something that holds until it is told again."""
         self._standing[method] = (argument,)
         self._tell(method, argument)
 

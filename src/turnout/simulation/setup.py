@@ -1,4 +1,4 @@
-"""Everything in its place before a run, new or continued, and put together after it."""
+"""Set up a run, new or continued, and put together what it gave."""
 
 from __future__ import annotations
 

@@ -18,18 +18,14 @@ from turnout.problem import Array, PolynomialCosts
 
 Indices = npt.NDArray[np.int64]
 
-
 _WIDTH = 0.01
 """Rounds of a client are counted together where signal and odds of its average agree to so much (relative)."""
-
 
 _LEAST = 1e-12
 """No report counts as less likely: rounds that are counted together must not rule out the truth."""
 
-
 _LARGEST = 1e12
 """No signal counts as larger: all clients come by then."""
-
 
 _BLOCK = 1000
 """Rounds taken in together."""

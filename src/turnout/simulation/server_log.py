@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from turnout.algorithm import Controller, IntegralController, IntegralState, ServerState, server_step
 from turnout.problem import Array
+from turnout.simulation.trajectory import Trajectory
 
 
 @dataclass
@@ -41,23 +42,13 @@ class ServerLog:
         return log
 
     @classmethod
-    def resume(
-        cls,
-        controller: Controller,
-        capacity: float,
-        rounds: int,
-        *,
-        signal: Array,
-        participants: npt.NDArray[np.int64],
-        capacities: Array,
-        controller_state: dict[str, float],
-    ) -> ServerLog:
-        """The log of a run that stopped, as it was then, for so many rounds more."""
-        done = len(participants)
+    def resume(cls, before: Trajectory, controller: Controller, capacity: float, rounds: int) -> ServerLog:
+        """The log of a run as it was when it stopped, for so many rounds more."""
+        done, held = before.rounds, before.controller_state  # of a run that was read from a file, by name
         log = cls.start(controller, capacity, done + rounds)
-        state = type(log.server.controller)(**controller_state)
-        log.signal[: done + 1] = *signal, state.signal
-        log.participants[:done], log.capacities[:done] = participants, capacities
+        state = type(log.server.controller)(**(held if isinstance(held, dict) else held._asdict()))
+        log.signal[:done], log.signal[done] = before.signal, state.signal
+        log.participants[:done], log.capacities[:done] = before.participants, before.capacity
         log.server = ServerState(done, log._signals_at(done), state)
         return log
 

@@ -120,7 +120,7 @@ def set_up(
     _check_continues(before, problem, keep)
     recorder.resume(before.checkpoints, before.columns())
     clients = _take_up_clients(before, problem, mechanism, averaging, coins, schedule)
-    log = _take_up_log(before, problem, controller, rounds)
+    log = ServerLog.resume(before, controller, problem.capacity, rounds)
     earlier = _earlier(before, problem, mechanism, averaging, seed)
     check_parts(earlier, observer)
     return Setup(problem, schedule, clients, log, recorder, observer, earlier)
@@ -239,18 +239,4 @@ def _is_same(one: Problem | None, other: Problem) -> bool:
         and one.costs.powers == other.costs.powers
         and np.array_equal(one.costs.terms, other.costs.terms)
         and np.array_equal(one.unit_weights, other.unit_weights)
-    )
-
-
-def _take_up_log(before: Trajectory, problem: Problem, controller: Controller, rounds: int) -> ServerLog:
-    """The server's log as it was when a run stopped, for more rounds."""
-    held = before.controller_state
-    return ServerLog.resume(
-        controller,
-        problem.capacity,
-        rounds,
-        signal=before.signal,
-        participants=before.participants,
-        capacities=before.capacity,
-        controller_state=held if isinstance(held, dict) else held._asdict(),
     )

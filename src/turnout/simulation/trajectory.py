@@ -31,7 +31,6 @@ from turnout.simulation.schedule import ABSENT, Schedule, schedule_from_settings
 _COLUMNS = ("cost", "mean_distance", "largest_distance", "histogram", "averages")
 """What is recorded at checkpoints, if `Keep` says so."""
 
-
 _SHOWN_WITH_GAP = 1_000_000
 """Clients up to which a notebook solves for the optimum just to show a run."""
 
@@ -203,9 +202,7 @@ class Trajectory:
 
 UNKNOWN = "unknown: not one of turnout's mechanisms"
 
-
 _PRIVATE_AVERAGE = "the box follows an average that moved by the probability in an earlier part, and is not public"
-
 
 _Provenance = Mapping[str, Any]
 
@@ -283,7 +280,6 @@ def _moved_by(part: _Provenance) -> str | None:
 
 _PROVENANCE = "provenance.json"
 """The part of a saved run that people can read: `unzip -p run.npz provenance.json`."""
-
 
 _FORMAT = 1
 

@@ -24,18 +24,14 @@ from turnout.version import __version__
 _Point = dict[str, Any]
 """Settings by their dotted names."""
 
-
 _TABLES = ("mechanism", "population", "controller", "start", "schedule", "averaging")
 """The settings that are tables: a sweep may try several of each, every one with parameters of its own."""
-
 
 _VARIED = (*_TABLES, "capacity", "rounds", "engine")
 """The settings that a sweep may vary; seeds have a line of their own."""
 
-
 _MOST_RUNS = 1_000_000
 """The list of more would not fit into a small machine's memory."""
-
 
 _TRIES = 50  # runs of one kind that are built ahead, to tell a wrong name from a wrong value
 

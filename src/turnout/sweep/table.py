@@ -27,7 +27,6 @@ from turnout.theory import predict
 
 _Row = dict[str, Any]
 
-
 MEASURED: dict[str, type] = {
     "clients": int,
     "cost": float,
@@ -51,10 +50,8 @@ MEASURED: dict[str, type] = {
 }
 """The columns that a run fills, and their types."""
 
-
 ALWAYS = ("mechanism.kind", "capacity", "rounds", "seed")
 """Settings that are columns, whether or not they are varied."""
-
 
 SUFFIXES = (".csv", ".parquet")
 

@@ -32,11 +32,9 @@ FEW = 1 << 20
 which moves fewer bytes. And the few are measured by NumPy, as by every engine: to the same bits. For the many, sums of
 costs and distances are made on the device, and differ in the order of their additions: by some 1e-13 of the sum."""
 
+_P = ParamSpec("_P")
 
-_P = ParamSpec("P")
-
-
-_R = TypeVar("R")
+_R = TypeVar("_R")
 
 
 def in_64_bits(function: Callable[_P, _R]) -> Callable[_P, _R]:

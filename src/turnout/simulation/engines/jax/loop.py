@@ -20,10 +20,8 @@ from turnout.simulation.engines.jax.number import Number
 LONGEST = 1024
 """Rounds in one call, at most: what comes back has this size, whatever the number of rounds."""
 
-
 AXIS = "clients"
 """The axis along which several devices share the clients."""
-
 
 TILES = {32: 512, 64: 256}
 """Blocks (of four clients) in a tile, by bits: the best of 256 to 2048 on an H200."""

@@ -78,7 +78,6 @@ def _meet(arrivals: Any, me: Any, number: Any) -> None:
 TILE = 1024
 """Clients looked at together: their words stay in the fastest cache. A multiple of 4."""
 
-
 _SHARED = (average_of, intent, inside, next_rounds, remembered, integral_signal, polynomial)
 """The decision, compiled from the source that the NumPy engine runs."""
 

@@ -104,7 +104,7 @@ class Prior:
         average: in (0, 1], such as capacity / clients.
         rounds: how many rounds of history it counts as.
 
-    Differs from paper: there, everyone takes part in round 0.
+    Differs from paper: there, everyone participates in round 0.
 
     Example:
         >>> Prior(average=0.5, rounds=10)

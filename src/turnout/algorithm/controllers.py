@@ -113,7 +113,7 @@ _LARGEST_STEP = math.log(10.0)
 first guess wrong by a million, and one mistaken step costs one round of too many or too few."""
 
 _REACH = 1e15
-"""The signal stays within this factor of the first: while nobody can come it must not climb for ever,
+"""The signal stays within this factor of the first: while nobody can participate it must not climb for ever,
 or it would have to climb down as long afterwards."""
 
 _GROWTH, _DECAY = 1.5, 2.0
@@ -150,7 +150,7 @@ class SelfTuningState(NamedTuple):
 
 @dataclass(frozen=True)
 class SelfTuningController:
-    """A server that knows the capacity and what came, and nothing else: no gain to choose.
+    """A server that knows the capacity and the turnout, and nothing else: no gain to choose.
 
     It moves the logarithm of the signal by gain * error, error = (C - n) / C. An intent is
     min(1, Theta * something), so the turnout n rises by at most n for each unit of log Theta: a
@@ -161,7 +161,7 @@ class SelfTuningController:
     or overshoot). Only ratios of errors count: neither N nor the noise need be known.
 
     Args:
-        initial: Theta(0), above 0. Rather too low than too high: then few come at first, not all.
+        initial: Theta(0), above 0. Rather too low than too high: then few participate at first, not all.
 
     Differs from paper: there, tau is fixed, and right for one number of clients and one scale of costs.
 
@@ -196,7 +196,9 @@ class SelfTuningController:
         scale = max(error * error, last * last, size)
         agreement = error * last / scale if scale > 0.0 else 0.0  # in [-1, 1]; near 0 for small errors, which are noise
         gain = state.gain * (_GROWTH if agreement > 0.0 else _DECAY) ** agreement
-        if error * error > _SURPRISE**2 * state.size:  # clients left or came, or the capacity changed: as at the start
+        if (
+            error * error > _SURPRISE**2 * state.size
+        ):  # clients left or joined, or the capacity changed: as at the start
             gain = max(gain, 1.0)
         if agreement < 0.0:  # we stepped over the goal: a gain above 1 falls to the secant through both rounds
             gain = min(gain, max(1.0, state.gain * abs(last) / (abs(last) + abs(error))))

@@ -25,7 +25,7 @@ _LEAST = 1e-12
 """No report counts as less likely: rounds that are counted together must not rule out the truth."""
 
 _LARGEST = 1e12
-"""No signal counts as larger: all clients come by then."""
+"""No signal counts as larger: all clients participate by then."""
 
 _BLOCK = 1000
 """Rounds taken in together."""
@@ -53,7 +53,7 @@ class Reports:
             got = f"shapes {np.shape(self.signals)} and {bits.shape}"
             raise invalid("signals and bits", "of shapes (rounds,) and (rounds, clients)", got, "give one row a round")
         if np.any((bits != 0) & (bits != 1)):
-            raise invalid("bits", "0 or 1", sorted(np.unique(bits).tolist())[:5], "give who took part")
+            raise invalid("bits", "0 or 1", sorted(np.unique(bits).tolist())[:5], "give who participated")
         object.__setattr__(self, "bits", bits.astype(np.uint8, copy=False))
         object.__setattr__(self, "signals", np.asarray(self.signals, dtype=np.float64))
 

@@ -38,7 +38,7 @@ def reports_of(
     mechanism: Mechanism | None = None,
     progress: Progress | None = None,
 ) -> Reports:
-    """Who took part in each round of a run, saved or fresh, and the signal that decided it.
+    """Who participated in each round of a run, saved or fresh, and the signal that decided it.
 
     The run is made again with the readable engine, from its seed and settings, and every total and signal is
     compared with the run's own.

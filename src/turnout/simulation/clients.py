@@ -52,7 +52,7 @@ class SimulatedClients:
         weights: what each brings, or None for 1.
         mechanism, averaging, coins: as for `client_step`.
         state: the histories.
-        start: how a newcomer begins; None is the paper's, where it takes part at once.
+        start: how a newcomer begins; None is the paper's, where it participates at once.
     """
 
     costs: Costs
@@ -88,7 +88,7 @@ class SimulatedClients:
         return cls(problem.costs, problem.weights, mechanism, averaging, coins, state, start)
 
     def welcome(self, newcomers: Newcomers, here: Newcomers) -> int:
-        """Start the history of newcomers; returns what those bring who take part at once.
+        """Start the history of newcomers; returns what those bring who participate at once.
 
         With the paper's start these are the ones that are `here`; who is away begins by missing a round.
 

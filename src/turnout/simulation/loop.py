@@ -51,7 +51,7 @@ def run_rounds(engine: Engine, setup: Setup, progress: Progress | None = None) -
 
 
 def _begin(engine: Engine, clients: SimulatedClients, log: ServerLog, span: Span) -> None:
-    """Welcome newcomers. With the paper's start their first round is spent here, by taking part."""
+    """Welcome newcomers. With the paper's start their first round is spent here, by participating."""
     engine.set_status(span.status)
     if not len(span.newcomers):
         return

@@ -87,7 +87,9 @@ class Keep:
         """Refuse a record that would not fit, before anything runs."""
         self.chosen(clients)
         if self.distance_to is not None and np.shape(self.distance_to) != (clients,):
-            raise invalid("keep.distance_to", f"of shape ({clients},)", np.shape(self.distance_to), "one a client")
+            raise invalid(
+                "keep.distance_to", f"of shape ({clients},)", np.shape(self.distance_to), "give one per client"
+            )
         size = self.size(rounds, clients)
         if size > self.limit:
             raise invalid(

@@ -46,7 +46,7 @@ def simulate(
         seed: of the coins; 0 unless given, or the continued run's.
         engine: "auto", "numpy", "numba", "jax" (a GPU, or several), "jax32" (faster, and equal only
             statistically) or "ray" (a cluster); or `JaxOptions` or `RayOptions`.
-        start: None for the paper's start (everyone takes part in round 0), a public `Prior`, or a `Trajectory` to
+        start: None for the paper's start (everyone participates in round 0), a public `Prior`, or a `Trajectory` to
             continue exactly as if it had never stopped. (A continued run may be given another problem, of as many
             clients: costs that drift. Or another mechanism: its certificate is then the worst of all parts.)
         schedule: who joins, leaves or is away, and a capacity that changes; the continued run's, unless given.
@@ -111,7 +111,7 @@ def replicate(
         >>> [run.provenance["seed"] for run in runs]
         [0, 1, 2]
     """
-    check_kind("seeds", seeds, Iterable, "whole numbers, one a run", "write seeds=range(3) for three runs")
+    check_kind("seeds", seeds, Iterable, "whole numbers, one per run", "write seeds=range(3) for three runs")
     wanted = list(seeds)
     together = _in_one_call(problem, mechanism, controller, rounds, wanted, engine, options)
     if together is not None:

@@ -329,7 +329,7 @@ def _save(trajectory: Trajectory, path: str | Path) -> None:
 
 
 def _number(value: Any) -> Any:
-    """A NumPy number (or, of an earlier part, one a client) as JSON takes it."""
+    """A NumPy number (or, of an earlier part, one per client) as JSON takes it."""
     if isinstance(value, (np.generic, np.ndarray)):
         return value.tolist()
     raise TypeError(f"{value!r} cannot be saved")

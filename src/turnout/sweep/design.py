@@ -166,7 +166,7 @@ def _check_names(names: list[list[str]]) -> None:
 
 
 def _expand(plain: dict[str, Any], axes: list[list[_Point]], asks: Asks) -> list[SweepRun]:
-    """The product of all axes; a run that comes twice is one."""
+    """The product of all axes; a run that appears twice is one."""
     files: dict[str, str] = {}
     runs: dict[str, SweepRun] = {}
     for points in itertools.product(*axes):
@@ -368,7 +368,7 @@ _DRAWS: dict[str, tuple[str, Callable[..., Any]]] = {
 
 
 def _draw(where: str, leaf: Any, uniform: float) -> Any:
-    """One value of a distribution: `uniform`, `loguniform`, `integers` (both ends may come) or `choice`.
+    """One value of a distribution: `uniform`, `loguniform`, `integers` (both ends included) or `choice`.
 
     Args:
         where: the setting's name, for messages.

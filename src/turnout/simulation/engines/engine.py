@@ -24,7 +24,7 @@ class Engine(Protocol):
         ...
 
     def draw(self, round: int, signals: list[float]) -> list[int]:
-        """Decide rounds `round`, `round + 1`, … by these signals; returns what came in each."""
+        """Decide rounds `round`, `round + 1`, … by these signals; returns the total of each."""
         ...
 
     def advance(self, log: ServerLog, stop: int) -> None:
@@ -32,7 +32,7 @@ class Engine(Protocol):
         ...
 
     def welcome(self, newcomers: Newcomers, here: Newcomers) -> int:
-        """Start the history of newcomers; returns what those bring who take part at once."""
+        """Start the history of newcomers; returns what those bring who participate at once."""
         ...
 
     def measure(self, keep: Keep, status: Status | None) -> Measures:
@@ -54,7 +54,7 @@ class AtHome:
     clients: SimulatedClients
 
     def welcome(self, newcomers: Newcomers, here: Newcomers) -> int:
-        """Start the history of newcomers; returns what those bring who take part at once."""
+        """Start the history of newcomers; returns what those bring who participate at once."""
         return self.clients.welcome(newcomers, here)
 
     def measure(self, keep: Keep, status: Status | None) -> Measures:
@@ -117,7 +117,7 @@ class RayOptions:
 
     def __post_init__(self) -> None:
         if self.shards is not None and self.shards < 1:
-            raise invalid("shards", "1 or more, or None for one a core", self.shards, "leave it out")
+            raise invalid("shards", "1 or more, or None for one per core", self.shards, "leave it out")
         if self.snapshot_every < 1:
             raise invalid("snapshot_every", "1 or more rounds", self.snapshot_every, "try 500")
 

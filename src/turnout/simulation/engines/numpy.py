@@ -41,7 +41,7 @@ class NumpyEngine(AtHome):
         self._mechanism = clients.mechanism if status is None else clients.mechanism[self._who]
 
     def draw(self, round: int, signals: list[float]) -> list[int]:
-        """Decide consecutive rounds; returns what came in each."""
+        """Decide consecutive rounds; returns the total of each."""
         return [self._round(round + number, signal) for number, signal in enumerate(signals)]
 
     def advance(self, log: ServerLog, stop: int) -> None:

@@ -101,7 +101,7 @@ class JaxEngine:
             self._families[number] = self._families[number]._replace(status=lanes)
 
     def draw(self, round: int, signals: list[float]) -> list[int]:
-        """Decide one or two consecutive rounds in one pass; returns what came in each."""
+        """Decide one or two consecutive rounds in one pass; returns the total of each."""
         _, totals = self._run(round, round + len(signals), signals[0], signals[-1], True, 0.0, 0.0)
         return [int(total) for total in totals]
 
@@ -119,7 +119,7 @@ class JaxEngine:
             log.close_rounds(totals, signals)
 
     def welcome(self, newcomers: Newcomers, here: Newcomers) -> int:
-        """Start the history of newcomers; returns what those bring who take part at once."""
+        """Start the history of newcomers; returns what those bring who participate at once."""
         if len(newcomers) < len(self.clients) or isinstance(self.clients.state.rounds, np.ndarray):
             self.gather()
         self._ahead = False
@@ -177,7 +177,7 @@ class JaxEngine:
     def _run(
         self, round: int, stop: int, older: float, newer: float, lagged: bool, gain: float, capacity: float
     ) -> tuple[Array, Any]:
-        """Rounds `round` to `stop`; the signals after them, and what came."""
+        """Rounds `round` to `stop`; the signals after them, and the totals."""
         self._send()
         server = server_at(self.clients, round, stop, older, newer, lagged, gain, capacity, self._rounds)
         run = compiled(self._rules, self._way)

@@ -60,7 +60,7 @@ class Way(NamedTuple):
     Attributes:
         tiles: by Pallas; "interpret" runs that without a GPU.
         mesh: of several devices, else None.
-        replicas: whether histories, signals and keys come many at a time, along a first axis.
+        replicas: whether there are many histories, signals and keys, along a first axis.
     """
 
     tiles: bool | str = False
@@ -141,7 +141,7 @@ def _now(rules: Rules, server: Server, round: Any, two: Any, deciding: tuple[Any
 def _everyone(
     rules: Rules, way: Way, histories: tuple[History, ...], families: tuple[Family, ...], now: Now
 ) -> tuple[tuple[History, ...], list[Any]]:
-    """One pass over all families: the histories after it, and what came in each round."""
+    """One pass over all families: the histories after it, and the total of each round."""
     moved, came = [], [jnp.int64(0)] * rules.most
     for history, family in zip(histories, families, strict=True):
         blocks = history.passed[0].shape[0]
@@ -158,7 +158,7 @@ def _everyone(
 def _draw_in_tiles(
     rules: Rules, history: History, family: Family, first: Any, now: Now, *, interpret: bool = False
 ) -> tuple[History, tuple[Any, ...]]:
-    """As `draw`, for whole tiles; totals come by tile, shape (tiles,).
+    """As `draw`, for whole tiles; totals are by tile, shape (tiles,).
 
     Args:
         rules: what is compiled.

@@ -26,7 +26,7 @@ class NumbaEngine(AtHome):
     """Polynomial costs and any mechanism, bit for bit as `NumpyEngine`.
 
     The whole loop over rounds, server included, is one compiled call. Many clients are cut into
-    shares, one a thread. Totals are integers, so that the number of threads changes nothing.
+    shares, one per thread. Totals are integers, so that the number of threads changes nothing.
     """
 
     name = "numba"
@@ -56,7 +56,7 @@ class NumbaEngine(AtHome):
         self._draw, self._run = build(*self._rules, str(numba.typeof(self._arguments())))
 
     def draw(self, round: int, signals: list[float]) -> list[int]:
-        """Decide one or two consecutive rounds; returns what came in each."""
+        """Decide one or two consecutive rounds; returns the total of each."""
         clients, key, two = self._arguments(), self._key, len(signals) == 2
         signal, second = float(signals[0]), float(signals[-1])
         parts = self._on_all_threads(

@@ -24,7 +24,7 @@ _GRACE = 3.0
 """Seconds in which a cluster notices that an actor is gone and its core free."""
 
 _PASSING = 17
-"""Bytes a client that a shard needs for a moment, above the histories: who is there, and who is new."""
+"""Bytes per client that a shard needs for a moment, above the histories: who is there, and who is new."""
 
 _SLACK = 2**28
 """Bytes of the object store of a cluster started here beyond what the clients need."""

@@ -117,7 +117,7 @@ class RayEngine:
         self._stand("set_status", status)
 
     def draw(self, round: int, signals: list[float]) -> list[int]:
-        """Decide one or two consecutive rounds in one pass; returns what came in each."""
+        """Decide one or two consecutive rounds in one pass; returns the total of each."""
         totals = self._tell("draw", round, signals)
         self._moved, self._drawn = True, self._drawn + len(signals)
         if self._drawn >= self._snapshot_every:
@@ -129,7 +129,7 @@ class RayEngine:
         advance_by_passes(self, log, stop, most=2)
 
     def welcome(self, newcomers: Newcomers, here: Newcomers) -> int:
-        """Start the history of newcomers; returns what those bring who take part at once."""
+        """Start the history of newcomers; returns what those bring who participate at once."""
         self._moved = True
         return sum(self._tell("welcome", newcomers, here))
 

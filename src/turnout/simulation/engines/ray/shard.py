@@ -58,7 +58,7 @@ class Shard:
         self._keep = keep
 
     def welcome(self, newcomers: Someone, here: Someone) -> int:
-        """Start the history of newcomers; returns what those bring who take part at once."""
+        """Start the history of newcomers; returns what those bring who participate at once."""
         everyone = range(len(self._clients))
         return self._clients.welcome(
             everyone if newcomers is None else newcomers,
@@ -66,7 +66,7 @@ class Shard:
         )
 
     def draw(self, round: int, signals: list[float]) -> list[int]:
-        """Decide one or two consecutive rounds; returns what came in each."""
+        """Decide one or two consecutive rounds; returns the total of each."""
         return self._engine.draw(round, signals)
 
     def measure(self) -> Measures:

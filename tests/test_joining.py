@@ -90,7 +90,7 @@ def test_the_policy_states_the_numbers_as_they_are():
         (turnout.service.protocol.VERSION, "turnout/service/protocol.py"),
         (flower_protocol.VERSION, "turnout/flower/protocol.py"),
         (SCHEMA, "turnout/service/store/store.py"),
-        (trajectory.FORMAT, "turnout/simulation/trajectory.py"),
+        (trajectory._FORMAT, "turnout/simulation/trajectory.py"),
     ):
         assert f"`{place}`" in text
         assert number == 1  # the page says "All four are 1 today"

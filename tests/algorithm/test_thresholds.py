@@ -162,7 +162,9 @@ def test_a_release_keeps_its_promise_at_every_epsilon():
 def test_a_real_client_reports_whatever_happens():
     costs = PolynomialCosts([[1.0]], (2,))
     for signal in (np.nan, np.inf, -np.inf, -1.0, 0.0, 1e308):
-        _, came = client_step(costs, Clamp(1.0), ClientState(np.ones(1), 2.0), signal, SystemCoins().uniform([0], 0))
+        _, came, *_ = client_step(
+            costs, Clamp(1.0), ClientState(np.ones(1), 2.0), signal, SystemCoins().uniform([0], 0)
+        )
         assert came.dtype == bool
 
 

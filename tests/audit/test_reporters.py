@@ -81,7 +81,7 @@ def test_clients_of_a_mechanism_answer_by_the_one_decision(mechanism):
     state = ClientState(np.full(50, 1.0), 4.0, memory)
     for round, signal in enumerate(signals):
         uniform = coins.uniform(np.arange(50), round)
-        state, came = client_step(alike, mechanism, state, signal, uniform, averaging=Averaging(by="probability"))
+        state, came, *_ = client_step(alike, mechanism, state, signal, uniform, averaging=Averaging(by="probability"))
         np.testing.assert_array_equal(found[:, round], came)
 
 

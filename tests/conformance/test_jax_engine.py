@@ -225,8 +225,8 @@ def test_nothing_is_compiled_in():
         rules = Rules((2, 4), Classical.response, Classical.limits, True, 32, 2, False)
         family = jax_engine.Family((lanes, None), None, (), None, np.uint32(0), (np.uint32(0),), (np.uint32(blocks),))  # type: ignore[attr-defined]
         with jax.enable_x64(True):
-            crowd = type("Crowd", (), {"coins": SeededCoins(1), "averaging": Averaging()})
-            server = jax_engine.server_at(crowd, 1, 5, 1.0, 1.0, True, 0.1, 5.0, 1.0)
+            clients = type("SimulatedClients", (), {"coins": SeededCoins(1), "averaging": Averaging()})
+            server = jax_engine.server_at(clients, 1, 5, 1.0, 1.0, True, 0.1, 5.0, 1.0)
             text = compiled(rules, Way()).lower((jax_engine.History(lanes, None),), (family,), server).as_text()  # type: ignore[attr-defined]
         sizes.append(len(text.replace(str(blocks), "N")))
     assert sizes[0] == sizes[1]

@@ -22,7 +22,7 @@ from turnout.settings import Table
 from turnout.simulation import run_from_settings, spread
 from turnout.sweep import run as sweep_module
 from turnout.sweep.design import design_from_settings
-from turnout.sweep.run import STORE, read_design, results_so_far, sweep
+from turnout.sweep.run import _STORE, read_design, results_so_far, sweep
 
 ROOT = Path(__file__).parents[2]
 # ------------------------------------------------------------------------------------------------ rows
@@ -96,9 +96,9 @@ def test_a_run_that_fails_is_a_row(tmp_path):
     assert found.rows[1]["cost"] is None
     assert found.rows[1]["mechanism.beta"] == 1.0
     assert len(found.failed) == 3
-    before = (tmp_path / STORE).read_bytes()
+    before = (tmp_path / _STORE).read_bytes()
     assert sweep(wanted, tmp_path, jobs=1) == found  # settings that cannot be are not tried again
-    assert (tmp_path / STORE).read_bytes() == before
+    assert (tmp_path / _STORE).read_bytes() == before
 
 
 def test_what_the_machine_is_to_blame_for_is_tried_again(tmp_path):
@@ -220,7 +220,7 @@ def test_killed_half_way_and_resumed_it_ends_with_the_same_table(tmp_path):
         "sweep(read_design('design.toml'), sys.argv[1], jobs=2).save(sys.argv[1] + '/table.csv')\n"
     )
     command = [sys.executable, "-c", code]
-    store = tmp_path / "killed" / STORE
+    store = tmp_path / "killed" / _STORE
     with subprocess.Popen([*command, "killed"], cwd=tmp_path, start_new_session=True) as process:
         deadline = time.monotonic() + 60
         while lines(store) < 30 and time.monotonic() < deadline:

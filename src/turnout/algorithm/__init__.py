@@ -10,6 +10,7 @@ from turnout.algorithm.client import (
     Averaging,
     ClientState,
     Prior,
+    Step,
     average_of,
     client_step,
     intent,
@@ -37,9 +38,11 @@ from turnout.algorithm.mechanisms.memoized import Memoized, OneRelease
 from turnout.algorithm.mechanisms.paper_coin import PaperCoin, coin_probability
 from turnout.algorithm.mechanisms.randomized_response import RandomizedResponse
 from turnout.algorithm.mechanisms.tracking_clamp import MARGIN, TrackingClamp
+from turnout.algorithm.server import EVERYONE, Heard, ServerState, server_step
 from turnout.algorithm.thresholds import WORDS, check_epsilon, growth, on_the_coin, widest_box
 
 __all__ = [
+    "EVERYONE",
     "MARGIN",
     "MECHANISMS",
     "SMALLEST_AVERAGE",
@@ -52,6 +55,7 @@ __all__ = [
     "ClientState",
     "Coins",
     "Controller",
+    "Heard",
     "IntegralController",
     "IntegralState",
     "KeyedCoins",
@@ -65,6 +69,8 @@ __all__ = [
     "RandomizedResponse",
     "SeededCoins",
     "SelfTuningController",
+    "ServerState",
+    "Step",
     "SystemCoins",
     "TrackingClamp",
     "at_least",
@@ -90,6 +96,7 @@ __all__ = [
     "releases_once",
     "remembered",
     "root",
+    "server_step",
     "widest_box",
 ]
 

@@ -24,7 +24,6 @@ from __future__ import annotations
 import json
 import math
 import threading
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -72,17 +71,6 @@ class StoreRolledBack(TurnoutError):
         >>> issubclass(StoreRolledBack, TurnoutError)
         True
     """
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class _Stepping(ClientState):
-    """A history that notes what it was moved by: the bit or the probability."""
-
-    moved: float = 0.0
-
-    def after(self, moved: Array, averaging: Averaging) -> ClientState:
-        later = super().after(moved, averaging)
-        return _Stepping(later.participations, later.rounds, later.memory, float(moved[0]))
 
 
 class DurableClient:
@@ -387,16 +375,17 @@ class DurableClient:
         return KeyedCoins(self._ledger.key, now).uniform([self._client_id], round)
 
     def _toss(self, round: int, signal: float, state: ClientState) -> Decision:
-        before = _Stepping(state.participations, state.rounds, self._memory)
+        before = ClientState(state.participations, state.rounds, self._memory)
         uniform = self._uniform("tossed", round, signal, state)
         costs = self._costs if self._memory is None else self._memory
         assert costs is not None  # one of them is there
-        after, bits = client_step(
+        step = client_step(
             costs, self._mechanism, before, signal, uniform, weights=self._weight, averaging=self._averaging
         )
-        assert isinstance(after, _Stepping)
+        bit = bool(step.participates[0])
+        moved = float(bit) if self._averaging.by == "bit" else float(step.probability[0])
         epsilon = 0.0 if self._memory is not None else self._kind.epsilon
-        return Decision(round, "tossed", bool(bits[0]), after.moved, signal, epsilon=epsilon)
+        return Decision(round, "tossed", bit, moved, signal, epsilon=epsilon)
 
     def _stop(self, round: int, signal: float, state: ClientState, spent: BudgetSpent) -> Decision:
         """After the stop: min(1, average * signal / signal then), all public, and it still answers the signal."""

@@ -162,16 +162,17 @@ class StudyState:
         memory = self._released(kept, costs, mechanism)
         uniform = self._coins.uniform([self._client], round)
         state = ClientState(state.participations, state.rounds, memory)
-        after, bits = client_step(costs, mechanism, state, question.signal, uniform)
+        step = client_step(costs, mechanism, state, question.signal, uniform)
+        bit = bool(step.participates[0])
         kept |= {
-            "participations": float(after.participations[0]),
-            "rounds": float(np.max(after.rounds)),
+            "participations": float(step.state.participations[0]),
+            "rounds": float(np.max(step.state.rounds)),
             "last": round,
-            "bit": bool(bits[0]),
+            "bit": bit,
             "spent": kept.get("spent", 0) + spends,
         }
         self._keep(kept)
-        return bool(bits[0])
+        return bit
 
     def last_training_seconds(self) -> float | None:
         """How long the last training took; None before the first."""

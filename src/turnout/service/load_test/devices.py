@@ -183,7 +183,7 @@ class Devices:
         return seen.bits[batch]
 
     def _toss(self, batch: Batch, offer: Offer) -> Bits:
-        after, bits = client_step(
+        step = client_step(
             self._costs[batch],
             self._mechanism[batch],
             self._state(batch),
@@ -192,9 +192,9 @@ class Devices:
             weights=self._weights[batch],
             averaging=self._averaging,
         )
-        self._if_counted[batch] = after.participations
+        self._if_counted[batch] = step.state.participations
         self.unsettled[batch], self.last[batch] = True, offer.round
-        return bits
+        return step.participates
 
     def _miss(self, batch: Batch, round: int) -> None:
         """An unanswered round and those never offered count as not participating."""

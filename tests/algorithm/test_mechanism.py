@@ -7,9 +7,7 @@ import numpy as np
 import pytest
 
 from turnout import PolynomialCosts
-from turnout.algorithm.client import Averaging, ClientState, client_step
-from turnout.algorithm.mechanism import Mechanism, Public
-from turnout.algorithm.mechanisms import (
+from turnout.algorithm import (
     MECHANISMS,
     CappedCoin,
     Clamp,
@@ -21,6 +19,8 @@ from turnout.algorithm.mechanisms import (
     in_words,
     mechanism_from_settings,
 )
+from turnout.algorithm.client import Averaging, ClientState, client_step
+from turnout.algorithm.mechanism import Mechanism, Public
 from turnout.algorithm.mechanisms.memoized import surrogate
 from turnout.algorithm.mechanisms.paper_coin import coin_probability
 from turnout.algorithm.thresholds import WORDS

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from turnout import ClientState, PolynomialCosts, SystemCoins, client_step
+from turnout.algorithm import CappedCoin, Clamp, Memoized, RandomizedResponse, TrackingClamp
 from turnout.algorithm.client import SMALLEST_AVERAGE
 from turnout.algorithm.mechanism import Public
-from turnout.algorithm.mechanisms import CappedCoin, Clamp, Memoized, RandomizedResponse, TrackingClamp
 from turnout.algorithm.mechanisms.tracking_clamp import MARGIN, margin
 from turnout.algorithm.thresholds import WORDS, growth, holds, widest_box
 from turnout.privacy import certificate

@@ -28,7 +28,7 @@ PLACES = {
     "privacy/accounts.py": "the certificate, and an account after it",
     # What is asked for, allowed or claimed: a setting, which promises nothing by itself.
     "algorithm/channel.py": "a setting",
-    "algorithm/mechanisms/__init__.py": "a setting",
+    "algorithm/mechanism.py": "a setting",
     "algorithm/mechanisms/learned_memoized.py": "a setting",
     "algorithm/mechanisms/memoized.py": "a setting",
     "cli/audit.py": "what a test would notice",

@@ -28,8 +28,8 @@ from turnout.algorithm.controllers import (
     controller_from_settings,
     integral_signal,
 )
-from turnout.algorithm.mechanism import Mechanism, Public, check_mechanism
-from turnout.algorithm.mechanisms import MECHANISMS, check_known, in_words, mechanism_from_settings, releases_once
+from turnout.algorithm.mechanism import Mechanism, Public, Recipe, check_mechanism
+from turnout.algorithm.mechanisms import MECHANISMS, check_known, in_words, mechanism_from_settings
 from turnout.algorithm.mechanisms.capped_coin import CappedCoin
 from turnout.algorithm.mechanisms.clamp import Clamp
 from turnout.algorithm.mechanisms.classical import Classical
@@ -39,7 +39,7 @@ from turnout.algorithm.mechanisms.paper_coin import PaperCoin, coin_probability
 from turnout.algorithm.mechanisms.randomized_response import RandomizedResponse
 from turnout.algorithm.mechanisms.tracking_clamp import MARGIN, TrackingClamp
 from turnout.algorithm.server import EVERYONE, Heard, ServerState, server_step
-from turnout.algorithm.thresholds import WORDS, check_epsilon, growth, on_the_coin, widest_box
+from turnout.algorithm.thresholds import WORDS, check_epsilon, growth, keeps, on_the_coin, widest_box
 
 __all__ = [
     "EVERYONE",
@@ -67,6 +67,7 @@ __all__ = [
     "Prior",
     "Public",
     "RandomizedResponse",
+    "Recipe",
     "SeededCoins",
     "SelfTuningController",
     "ServerState",
@@ -89,11 +90,11 @@ __all__ = [
     "inside",
     "integral_signal",
     "intent",
+    "keeps",
     "mechanism_from_settings",
     "next_rounds",
     "on_the_coin",
     "released",
-    "releases_once",
     "remembered",
     "root",
     "server_step",

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from turnout.algorithm import RandomizedResponse as RandomizedResponse
     from turnout.algorithm import SystemCoins as SystemCoins
     from turnout.algorithm import TrackingClamp as TrackingClamp
-    from turnout.plan import Wish as Wish
+    from turnout.plan import Goal as Goal
     from turnout.privacy import account_of, certificate
     from turnout.problem import Optimum as Optimum
     from turnout.problem import PolynomialCosts, Population, Problem, optimum, paper_population, read_population
@@ -83,6 +83,7 @@ __getattr__, _ = lazy(
         "Clamp": "algorithm",
         "Classical": "algorithm",
         "ClientState": "algorithm",
+        "Goal": "plan",
         "IntegralController": "algorithm",
         "Keep": "simulation",
         "LearnedMemoized": "algorithm",
@@ -100,7 +101,6 @@ __getattr__, _ = lazy(
         "SystemCoins": "algorithm",
         "TrackingClamp": "algorithm",
         "Trajectory": "simulation",
-        "Wish": "plan",
         "account_of": "privacy",
         "certificate": "privacy",
         "check_feasible": "theory",

@@ -8,7 +8,7 @@ import pytest
 from turnout import Averaging, Clamp, IntegralController, Memoized, PolynomialCosts, Problem, Schedule, simulate
 from turnout.algorithm import Mechanism, OneRelease, in_words
 from turnout.flower import mechanism_text
-from turnout.plan import Wish, plan
+from turnout.plan import Goal, plan
 from turnout.privacy.accounting import shown, shown_delta, total_epsilon
 from turnout.privacy.accounts import PublicAccount, account_of
 from turnout.privacy.certificates import certificate
@@ -149,8 +149,8 @@ class TestDesign:
 
     def test_so_does_every_plan_unless_the_costs_are_a_guess(self, paper_problem):
         """Gain and first signal are made from the costs, too: another cost of one client moves what is published."""
-        wish = Wish(paper_problem, rounds=100, budget=3.0, observer="sum")
-        found = plan(wish)
+        goal = Goal(paper_problem, rounds=100, budget=3.0, observer="sum")
+        found = plan(goal)
         assert not found.mechanism.releases_once
         assert PUBLIC_DESIGN in found.account.assumptions
         assert found.settings()["assuming"] == [PUBLIC_DESIGN]

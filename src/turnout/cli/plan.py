@@ -1,4 +1,4 @@
-"""`turnout plan`: from a wish to settings."""
+"""`turnout plan`: from a goal to settings."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def plan(
 
     [bold]Example:[/bold] turnout plan --budget 6 --rounds 10000 -o plan.toml
     """
-    from turnout.plan import Wish
+    from turnout.plan import Goal
     from turnout.plan import plan as make
     from turnout.settings import Table
 
@@ -59,8 +59,8 @@ def plan(
         raise invalid("--gap", "above 0 and below 100 percent", f"{gap:g}", "no private mechanism has none: try 10")
     problem, values = choices.problem_from(settings, population, clients, population_seed, capacity)
     planned = rounds if rounds is not None else Table(values).whole("rounds", 1000)
-    wish = Wish(problem, planned, budget, None if gap is None else gap / 100.0, delta, observer, honest, guessed)
-    found = make(wish)
+    goal = Goal(problem, planned, budget, None if gap is None else gap / 100.0, delta, observer, honest, guessed)
+    found = make(goal)
     facts = summary(found, at_least)
     if output is not None:
         _write(output, {"population": values["population"]} | found.settings(), facts)
@@ -72,16 +72,16 @@ def plan(
 
 def summary(found: Plan, at_least: float | None = None) -> dict[str, Any]:
     """A plan as plain numbers and words."""
-    wish, outlook = found.wish, found.outlook
+    goal, outlook = found.goal, found.outlook
     low, high = outlook.band
     facts: dict[str, Any] = {
-        "clients": len(wish.problem),
-        "capacity": wish.problem.capacity,
-        "rounds": wish.rounds,
+        "clients": len(goal.problem),
+        "capacity": goal.problem.capacity,
+        "rounds": goal.rounds,
         "mechanism": found.mechanism.settings(),
         "controller": outlook.controller.settings(),
         "start": {"average": found.start.average, "rounds": found.start.rounds},
-        "averaging": {"by": wish.averaging.by},
+        "averaging": {"by": goal.averaging.by},
         "total_epsilon": found.account.epsilon,
         "delta": found.account.delta,
         "against": found.account.against,
@@ -97,7 +97,7 @@ def summary(found: Plan, at_least: float | None = None) -> dict[str, Any]:
     if at_least is not None:
         facts |= {
             "at_least": at_least,
-            "chance_of_at_least": outlook.chance_of_at_least(at_least, wish.problem.capacity),
+            "chance_of_at_least": outlook.chance_of_at_least(at_least, goal.problem.capacity),
         }
     return facts
 
@@ -205,7 +205,7 @@ def frontier(
 
     [bold]Example:[/bold] turnout frontier --rounds 10000 --observer both -o frontier.html
     """
-    from turnout.plan import Wish
+    from turnout.plan import Goal
     from turnout.privacy import EVERY_REPORT, OBSERVERS, SUM
     from turnout.report import plotly_source
     from turnout.settings import Table
@@ -222,16 +222,16 @@ def frontier(
     planned = rounds if rounds is not None else Table(values).whole("rounds", 10_000)
     asked = OBSERVERS if observer == _BOTH else (observer,)
     stated: dict[str, Any] = {"rounds": planned, "delta": delta, "check": check}
-    wishes = [stated | {"observer": one, "honest": honest if one == SUM else None} for one in asked]
-    for one in wishes:
-        Wish(problem, planned, 1.0, delta=delta, observer=str(one["observer"]), honest=one["honest"])  # refuses now
-    found, stopped = _work(problem, wishes, quiet=as_json)
+    goals = [stated | {"observer": one, "honest": honest if one == SUM else None} for one in asked]
+    for one in goals:
+        Goal(problem, planned, 1.0, delta=delta, observer=str(one["observer"]), honest=one["honest"])  # refuses now
+    found, stopped = _work(problem, goals, quiet=as_json)
     _say([one.facts() for one in found], output, as_json, stopped)
     if stopped:
         raise typer.Exit(130)
 
 
-def _work(problem: Problem, wishes: list[dict[str, Any]], quiet: bool) -> tuple[list[Frontier], bool]:
+def _work(problem: Problem, goals: list[dict[str, Any]], quiet: bool) -> tuple[list[Frontier], bool]:
     """One frontier after the other, with what is being done; what is done when Ctrl-C comes, and whether it came."""
     from rich.console import Console
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
@@ -244,9 +244,9 @@ def _work(problem: Problem, wishes: list[dict[str, Any]], quiet: bool) -> tuple[
     with Progress(*columns, console=console, transient=True, disable=quiet or not console.is_terminal) as bar:
         task = bar.add_task("starting", total=None)
         try:
-            for wish in wishes:
-                tell = partial(_tell, bar, task, wish["observer"])
-                parts = growing(problem, **wish, progress=tell)
+            for goal in goals:
+                tell = partial(_tell, bar, task, goal["observer"])
+                parts = growing(problem, **goal, progress=tell)
                 for number, found in enumerate(parts):
                     done[len(done) - (number > 0) :] = [found]
         except (KeyboardInterrupt, Interrupted):

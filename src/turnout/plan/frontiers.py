@@ -14,8 +14,8 @@ import numpy as np
 
 from turnout.algorithm import Classical, Mechanism, PaperCoin, Public
 from turnout.errors import invalid
+from turnout.plan.goal import Goal
 from turnout.plan.offers import LARGEST, Maker, largest_within, makers
-from turnout.plan.wish import Wish
 from turnout.privacy import EVERY_REPORT, floor
 from turnout.problem import Problem, optimum
 from turnout.theory import predict, tune
@@ -185,11 +185,11 @@ def growing(
         raise invalid("totals", "above 0 and rising", every, "give total epsilons such as 1, 2, 4, 8")
     if check < 0:
         raise invalid("check", "0 seeds or more", check, "give 0 to simulate nothing")
-    wish = Wish(problem, rounds, budget=float(totals[-1]), delta=delta, observer=observer, honest=honest)
+    goal = Goal(problem, rounds, budget=float(totals[-1]), delta=delta, observer=observer, honest=honest)
     tell = progress or (lambda _: None)
     best = optimum(problem).cost
     random_gap = problem.random_cost() / best - 1.0
-    who = wish.seen_by
+    who = goal.seen_by
     found = Frontier(who.sees, str(who), rounds, delta, who.honest, len(problem), problem.capacity, random_gap)
     found = replace(found, promises_nothing=_without_promise(problem))
     yield found
@@ -201,7 +201,7 @@ def growing(
     else:
         found = replace(found, no_floor=_NO_FLOOR)
     known: dict[Any, float | None] = {}
-    for maker in makers(wish):
+    for maker in makers(goal):
         for curve in _grow(maker, every, known, check, tell):
             yield replace(found, curves=(*found.curves, curve))
         found = replace(found, curves=(*found.curves, curve))
@@ -267,13 +267,13 @@ def measured_gaps(maker: Maker, epsilon: float, seeds: int) -> tuple[float, ...]
 
     if not seeds:
         return ()
-    wish, made = maker.wish, maker.make(epsilon)
-    tuned, best = tune(wish.problem, made, maker.start), optimum(wish.problem).cost
-    server, keep = tuned.controller(settled=True), Keep(every=wish.rounds)
-    start, averaging = maker.start, wish.averaging
+    goal, made = maker.goal, maker.make(epsilon)
+    tuned, best = tune(goal.problem, made, maker.start), optimum(goal.problem).cost
+    server, keep = tuned.controller(settled=True), Keep(every=goal.rounds)
+    start, averaging = maker.start, goal.averaging
     gaps = []
     for seed in range(seeds):
-        run = simulate(wish.problem, made, server, wish.rounds, seed=seed, start=start, averaging=averaging, keep=keep)
+        run = simulate(goal.problem, made, server, goal.rounds, seed=seed, start=start, averaging=averaging, keep=keep)
         assert run.cost is not None  # kept at the end
         gaps.append(float(run.cost[-1]) / best - 1.0)
     return tuple(gaps)

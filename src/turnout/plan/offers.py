@@ -1,4 +1,4 @@
-"""What each mechanism can offer for a wish: the parameter that fits, its account and its long-run gap; or why not."""
+"""What each mechanism can offer for a goal: the parameter that fits, its account and its long-run gap; or why not."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from turnout.algorithm import (
     released,
 )
 from turnout.display import off
-from turnout.plan.wish import Wish
+from turnout.plan.goal import Goal
 from turnout.privacy import EVERY_REPORT, PUBLIC_DESIGN, Account, Observer, account_of
 from turnout.problem import Problem, optimum
 from turnout.theory import Forecast, predict, reachable, tune
@@ -150,7 +150,7 @@ _SAMPLE = 400  # clients that stand for more in a search; the plan itself is mad
 
 @dataclass(frozen=True, eq=False)
 class Offer:
-    """One mechanism's answer to a wish.
+    """One mechanism's answer to a goal.
 
     Attributes:
         name: the mechanism's kind, and what else tells it from the others.
@@ -179,23 +179,23 @@ class Offer:
 
 
 class Maker:
-    """What a mechanism's recipe gives for a wish."""
+    """What a mechanism's recipe gives for a goal."""
 
-    def __init__(self, made: type[Mechanism], recipe: Recipe, wish: Wish) -> None:
+    def __init__(self, made: type[Mechanism], recipe: Recipe, goal: Goal) -> None:
         self.kind, self.releases_once, self._is_slow = made.kind, made.releases_once, made.needs_public_average
         self.name, self.against_it, self._gap = recipe.name, recipe.against_it, recipe.gap
-        self.wish, self.make = wish, lru_cache(maxsize=64)(recipe.make)
-        self.start = Prior(*recipe.start or (min(1.0, wish.share), 10))
-        self._sample = _sample(wish.problem)
+        self.goal, self.make = goal, lru_cache(maxsize=64)(recipe.make)
+        self.start = Prior(*recipe.start or (min(1.0, goal.share), 10))
+        self._sample = _sample(goal.problem)
 
     def account(self, epsilon: float) -> Account:
         """What it gives away in all rounds, against whom, and under which assumptions."""
-        return account_of(self.make(epsilon), self.wish.rounds, self.wish.delta, self.seen_by)
+        return account_of(self.make(epsilon), self.goal.rounds, self.goal.delta, self.seen_by)
 
     @property
     def seen_by(self) -> Observer:
         """Who sees what. A plan is made from the costs (gain, first signal, channel), unless these are a guess."""
-        return self.wish.seen_by if self.wish.guessed else replace(self.wish.seen_by, assuming=(PUBLIC_DESIGN,))
+        return self.goal.seen_by if self.goal.guessed else replace(self.goal.seen_by, assuming=(PUBLIC_DESIGN,))
 
     @property
     def assumptions(self) -> tuple[str, ...]:
@@ -206,12 +206,12 @@ class Maker:
         """Whether the capacity lies inside what it can bring."""
         if self.releases_once:
             return True
-        least, most = reachable(self.wish.problem, self.make(epsilon))
-        return least * (1.0 + 1e-9) < self.wish.problem.capacity < most * (1.0 - 1e-9) or most == self.wish.problem.most
+        least, most = reachable(self.goal.problem, self.make(epsilon))
+        return least * (1.0 + 1e-9) < self.goal.problem.capacity < most * (1.0 - 1e-9) or most == self.goal.problem.most
 
     def gap(self, epsilon: float) -> float:
         """The expected gap after the planned rounds (in the limit, where that makes no difference)."""
-        mechanism, problem = self.make(epsilon), self.wish.problem
+        mechanism, problem = self.make(epsilon), self.goal.problem
         if self._gap is not None:
             return self._gap(epsilon)
         if self.releases_once:  # what a release costs, only trying tells
@@ -220,7 +220,7 @@ class Maker:
             return predict(problem, mechanism).gap
         tuned = tune(self._sample, mechanism, self.start)  # its box moves with the average: the rounds matter
         server = tuned.controller(settled=True)
-        return predict(self._sample, mechanism, self.wish.rounds, server, start=self.start, exact=200).gap
+        return predict(self._sample, mechanism, self.goal.rounds, server, start=self.start, exact=200).gap
 
     def offer(self, epsilon: float, against_it: str = "") -> Offer:
         """The offer with this epsilon."""
@@ -228,11 +228,11 @@ class Maker:
         return Offer(self.name, made, self.account(epsilon), self.gap(epsilon), self.start, against_it)
 
 
-def makers(wish: Wish) -> list[Maker]:
-    """Every mechanism that promises something against the observer of a wish, and says how it is made."""
-    public = wish.observer == EVERY_REPORT  # only this observer knows averages
+def makers(goal: Goal) -> list[Maker]:
+    """Every mechanism that promises something against the observer of a goal, and says how it is made."""
+    public = goal.observer == EVERY_REPORT  # only this observer knows averages
     usable = [made for made in MECHANISMS.values() if public or not made.needs_public_average]
-    return [Maker(made, recipe, wish) for made in usable for recipe in made.recipes(wish)]
+    return [Maker(made, recipe, goal) for made in usable for recipe in made.recipes(goal)]
 
 
 def largest_within(maker: Maker, budget: float) -> float | None:

@@ -85,8 +85,8 @@ class MeanField:
         costs = self.costs if everyone else self.costs[clients]
         mechanism = self.mechanism if everyone else self.mechanism[clients]
         with np.errstate(all="ignore"):
-            wish = intent(signal, own, average, costs.slope(average))
-        return mechanism.probability(wish, Public(average=average, signal=signal))
+            wanted = intent(signal, own, average, costs.slope(average))
+        return mechanism.probability(wanted, Public(average=average, signal=signal))
 
     def expected(self, signal: float, moments: Moments) -> tuple[Array, Array]:
         """The mean probability of each client, and its covariance with the client's average."""

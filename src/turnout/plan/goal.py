@@ -15,7 +15,7 @@ _TYPES = 50  # that the channel of a search tells apart
 
 
 @dataclass(frozen=True, eq=False)
-class Wish:
+class Goal:
     """What is wanted of a deployment; a budget, a gap, or both. `turnout.plan.planning.plan` grants it.
 
     Args:
@@ -34,7 +34,7 @@ class Wish:
 
     Example:
         >>> from turnout import paper_population
-        >>> Wish(paper_population().problem(600), rounds=1000, budget=6.0, observer="sum").seen_by.honest
+        >>> Goal(paper_population().problem(600), rounds=1000, budget=6.0, observer="sum").seen_by.honest
         1198
     """
 
@@ -72,7 +72,7 @@ class Wish:
     def __repr__(self) -> str:
         wanted = [] if self.budget is None else [f"total epsilon at most {self.budget:g}"]
         wanted += [] if self.gap is None else [f"cost at most {100 * self.gap:g} % above the optimum"]
-        return f"Wish({self.problem}, {self.rounds} rounds: {', '.join(wanted)}, against {self.seen_by})"
+        return f"Goal({self.problem}, {self.rounds} rounds: {', '.join(wanted)}, against {self.seen_by})"
 
     @property
     def seen_by(self) -> Observer:

@@ -174,7 +174,5 @@ class TestDigits:
 
 
 def test_a_total_of_what_there_is_now_rests_on_when_it_is_read():
-    assert "if how many reports there are did not depend on what they said" in PublicAccount(Clamp(0.1), 1e-6).sentence(
-        9
-    )
+    assert "if the number of reports did not depend on their content" in PublicAccount(Clamp(0.1), 1e-6).sentence(9)
     assert "did not depend" not in repr(account_of(Clamp(0.1), 9, 1e-6))  # a number that is planned ahead

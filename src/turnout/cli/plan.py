@@ -29,17 +29,17 @@ def plan(
         int | None, typer.Option(help="How many rounds it will run.", show_default="the file's, or 1000")
     ] = None,
     budget: Annotated[
-        float | None, typer.Option(help="The most total epsilon over all rounds.", show_default=False)
+        float | None, typer.Option(help="The largest total epsilon, over all rounds.", show_default=False)
     ] = None,
     gap: Annotated[
-        float | None, typer.Option(help="The most cost above the optimum, in percent.", show_default=False)
+        float | None, typer.Option(help="The largest cost above the optimum, in percent.", show_default=False)
     ] = None,
     delta: Annotated[float, typer.Option(help="Slack of totals: P(A) <= e^total P'(A) + delta for any event.")] = 1e-6,
     observer: choices.ObserverChoice = "every-report",
     honest: choices.Honest = None,
     guessed: Annotated[bool, typer.Option("--guessed", help="The costs are only a guess.")] = False,
     at_least: Annotated[
-        float | None, typer.Option(help="Tell the chance that so many come.", show_default=False)
+        float | None, typer.Option(help="Print the probability that at least so many participate.", show_default=False)
     ] = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Write a TOML file that simulate takes.", show_default=False)
@@ -110,7 +110,7 @@ def _other(offer: Any) -> dict[str, Any]:
         "total_epsilon": offer.account.epsilon if known else None,
         "assumptions": list(offer.account.assumptions) if known else [],
         "cost_gap_percent": 100.0 * offer.gap if known else None,
-        "why_not": offer.against_it,
+        "rejected_because": offer.against_it,
     }
 
 
@@ -127,21 +127,21 @@ def _print(found: Plan, facts: dict[str, Any], output: Path | None) -> None:
     typer.echo(f"controller  {in_words(facts['controller'])}{settled}")
     typer.echo(f"start       a public average of {found.start.average:.3g}, worth {found.start.rounds:g} rounds")
     typer.echo(
-        f"cost        {facts['cost_gap_percent']:.2f} % above the optimum (95 of 100 runs: {low:.2f} to {high:.2f} %)"
+        f"cost        {facts['cost_gap_percent']:.2f} % above the optimum (95 % interval: {low:.2f} to {high:.2f} %)"
     )
     typer.echo(f"turnout     {facts['capacity']:,.10g} ± {facts['turnout_spread']:,.1f}")
     if "at_least" in facts:
         often = 100 * facts["chance_of_at_least"]
-        typer.echo(f"            at least {facts['at_least']:g} come in {often:.1f} % of the rounds")
-    typer.echo("why not")
+        typer.echo(f"            at least {facts['at_least']:g} participate in {often:.1f} % of the rounds")
+    typer.echo("alternatives rejected")
     for other in facts["others"]:
-        typer.echo(f"  {other['name']:<20}{other['why_not']}")
+        typer.echo(f"  {other['name']:<20}{other['rejected_because']}")
     if output is not None:
         typer.echo(f"saved {output}: turnout simulate {output}")
 
 
 def _write(path: Path, settings: dict[str, Any], facts: dict[str, Any]) -> None:
-    """The settings as TOML, with what to expect as a comment."""
+    """The settings as TOML, with the forecast as a comment."""
     from turnout.files import whole_file
 
     lines = [f"# {facts['account']}", f"# expected: {facts['cost_gap_percent']:.2f} % above the optimum"]
@@ -154,7 +154,7 @@ def _write(path: Path, settings: dict[str, Any], facts: dict[str, Any]) -> None:
 
 
 def _table(name: str, table: dict[str, Any]) -> list[str]:
-    """A table and those within it; a list of tables (groups of clients) becomes an array of tables."""
+    """A table with its subtables; a list of tables (groups of clients) becomes an array of tables."""
     lines = ["", f"[{name}]"]
     lines += [f"{key} = {_toml(value)}" for key, value in table.items() if not _is_tables(value) and value is not None]
     for key, value in table.items():
@@ -184,7 +184,7 @@ def frontier(
     clients: choices.Clients = None,
     population_seed: choices.PopulationSeed = None,
     capacity: choices.Capacity = None,
-    rounds: Annotated[int | None, typer.Option(help="Totals are over so many rounds.", show_default="10000")] = None,
+    rounds: Annotated[int | None, typer.Option(help="How many rounds the totals cover.", show_default="10000")] = None,
     delta: Annotated[float, typer.Option(help="Slack of totals: P(A) <= e^total P'(A) + delta for any event.")] = 1e-6,
     observer: Annotated[
         str,
@@ -195,13 +195,13 @@ def frontier(
         ),
     ] = _BOTH,
     honest: choices.Honest = None,
-    check: Annotated[int, typer.Option(help="Simulate every point with so many seeds.")] = 0,
+    check: Annotated[int, typer.Option(help="Also simulate every point, with this number of seeds.")] = 0,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Write a page with the plots to this .html file.")
     ] = None,
     as_json: choices.AsJson = False,
 ) -> None:
-    """Show what each mechanism costs at each total epsilon, and what no mechanism can do. Ctrl-C keeps what is done.
+    """Show the cost gap of each mechanism at each total epsilon, and the floor. Ctrl-C keeps what is done.
 
     [bold]Example:[/bold] turnout frontier --rounds 10000 --observer both -o frontier.html
     """
@@ -214,7 +214,7 @@ def frontier(
     if output is not None:
         plotly_source()  # says what to install, before any work is done
     if observer not in (*OBSERVERS, _BOTH):
-        raise invalid("--observer", "every-report, sum or both", repr(observer), "who is to learn nothing?")
+        raise invalid("--observer", "every-report, sum or both", repr(observer), "who is the observer?")
     if honest is not None and observer == EVERY_REPORT:
         allowed = "given with --observer sum or both"
         raise invalid("--honest", allowed, honest, "leave it out: this observer sees each report by itself")
@@ -232,7 +232,7 @@ def frontier(
 
 
 def _work(problem: Problem, goals: list[dict[str, Any]], quiet: bool) -> tuple[list[Frontier], bool]:
-    """One frontier after the other, with what is being done; what is done when Ctrl-C comes, and whether it came."""
+    """(the frontiers, one after the other; whether Ctrl-C has stopped it)."""
     from rich.console import Console
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
@@ -254,8 +254,8 @@ def _work(problem: Problem, goals: list[dict[str, Any]], quiet: bool) -> tuple[l
     return done, False
 
 
-def _tell(bar: Progress, task: TaskID, observer: str, coming: str) -> None:
-    bar.update(task, description=f"observer {observer}: {coming}")
+def _tell(bar: Progress, task: TaskID, observer: str, step: str) -> None:
+    bar.update(task, description=f"observer {observer}: {step}")
 
 
 def _say(found: list[dict[str, Any]], output: Path | None, as_json: bool, stopped: bool) -> None:
@@ -277,7 +277,7 @@ def _say(found: list[dict[str, Any]], output: Path | None, as_json: bool, stoppe
         for note in notes(facts):
             typer.echo(f"  {note}")
     if stopped:
-        typer.echo("interrupted: only what was done by then")
+        typer.echo("interrupted: only the part that was finished")
     if output is not None and found:
         typer.echo(f"saved {output}")
 

@@ -1,6 +1,6 @@
-"""Which mechanism, gain and budget for what is wanted: `plan` for one goal, `frontier` for all budgets.
+"""Choose a mechanism, a gain and a budget: `plan` for one goal, `frontier` for all budgets.
 
-Both predict with `turnout.theory` and account with `turnout.privacy`.
+Forecasts come from `turnout.theory`, accounts from `turnout.privacy`.
 """
 
 from turnout.plan.frontiers import Frontier, frontier, growing

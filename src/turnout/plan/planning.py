@@ -1,4 +1,4 @@
-"""`plan`: from a goal to a mechanism with its parameters, its server, and what to expect of it."""
+"""`plan`: from a goal to a mechanism with its parameters, its server and its forecast."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from turnout.privacy import EVERY_REPORT, PUBLIC_DESIGN, Account, shown
 
 
 class Impossible(TurnoutError):
-    """No mechanism can grant the goal; the message names the nearest possible one."""
+    """No mechanism can reach the goal; the message names the nearest possible goal."""
 
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """What to run, and what to expect.
+    """What to run, and its forecast.
 
     Attributes:
-        goal: what it answers.
+        goal: what was asked for.
         mechanism: the one to use.
         start: the public prior that clients begin with.
         account: what it gives away over all rounds, against whom, and under which assumptions.
-        outlook: the expected gap with its band, the turnout's spread, and the server.
-        others: what the other mechanisms offered, best first, each with what speaks against it.
+        outlook: the expected gap with its 95 % interval, the turnout's spread, and the server.
+        others: the alternatives, best first, each with the reason why it was rejected.
 
     Example:
         >>> from turnout import paper_population
@@ -54,7 +54,7 @@ class Plan:
             {
                 "mechanism": repr(self.mechanism),
                 "privacy": repr(self.account),
-                "cost": f"{off(self.outlook.gap)} (95 of 100 runs: {100 * low:.2f} to {100 * high:.2f} %)",
+                "cost": f"{off(self.outlook.gap)} (95 % interval: {100 * low:.2f} to {100 * high:.2f} %)",
                 "turnout": f"{self.goal.problem.capacity:g} ± {self.outlook.forecast.spread:.1f}",
                 "controller": repr(self.outlook.controller),
                 "start": repr(self.start),
@@ -81,10 +81,10 @@ class Plan:
 
 
 def plan(goal: Goal) -> Plan:
-    """Choose the mechanism that grants a goal: the smallest gap within a budget, or the smallest total within a gap.
+    """Choose the mechanism that reaches a goal: the smallest gap within a budget, or the smallest total within a gap.
 
     Raises:
-        Impossible: no mechanism can; the message names the nearest goal that can be granted.
+        Impossible: no mechanism can; the message names the nearest possible goal.
 
     Example:
         >>> from turnout import paper_population
@@ -94,7 +94,9 @@ def plan(goal: Goal) -> Plan:
     """
     maker, chosen, others = _choose(goal)
     aim = goal.gap
-    for _ in range(4):  # offers are compared in the long run; a short run is further off, so that it must aim closer
+    for _ in range(
+        4
+    ):  # offers are compared in the long run; a short run has a larger gap, so it must aim for a smaller one
         made, start, account = chosen.mechanism, chosen.start, chosen.account
         assert made is not None and start is not None and account is not None  # noqa: PT018
         found = outlook(goal.problem, made, goal.rounds, goal.averaging, start)
@@ -108,9 +110,9 @@ def plan(goal: Goal) -> Plan:
 
 
 def _choose(goal: Goal) -> tuple[Maker, Offer, tuple[Offer, ...]]:
-    """(who makes the best offer, that offer, the others with what speaks against them)."""
+    """(the maker of the best offer, that offer, the others with the reason why each was rejected)."""
     offers = [(maker, _answer(maker, goal)) for maker in makers(goal)]
-    good = [pair for pair in offers if pair[1].mechanism is not None and _grants(pair[1], goal)]
+    good = [pair for pair in offers if pair[1].mechanism is not None and _reaches(pair[1], goal)]
     if not good:
         raise Impossible(_nearest(goal))
     rank = (lambda pair: pair[1].gap) if goal.budget is not None else (lambda pair: pair[1].total_epsilon)
@@ -120,7 +122,7 @@ def _choose(goal: Goal) -> tuple[Maker, Offer, tuple[Offer, ...]]:
 
 
 def _answer(maker: Maker, goal: Goal) -> Offer:
-    """The best that one kind can do."""
+    """The best offer of one mechanism."""
     if maker.against_it:
         return Offer(maker.name, None, against_it=maker.against_it)
     if goal.budget is not None:
@@ -135,17 +137,17 @@ def _answer(maker: Maker, goal: Goal) -> Offer:
     assert goal.gap is not None  # a goal has one of the two
     least = smallest_within(maker, goal.gap)
     if least is None:
-        return Offer(maker.name, None, against_it=f"cannot come within {100 * goal.gap:.3g} % of the optimum")
+        return Offer(maker.name, None, against_it=f"cannot get within {100 * goal.gap:.3g} % of the optimum")
     return maker.offer(least)
 
 
-def _grants(offer: Offer, goal: Goal) -> bool:
+def _reaches(offer: Offer, goal: Goal) -> bool:
     within = goal.gap is None or offer.gap <= goal.gap * (1.0 + 1e-6)
     return within and (goal.budget is None or offer.total_epsilon <= goal.budget * (1.0 + 1e-9))
 
 
 def _against(offer: Offer, chosen: Offer, goal: Goal) -> Offer:
-    """The same offer, with what speaks against it."""
+    """The same offer, with the reason why it was rejected."""
     if offer.against_it:
         return offer
     when, than = _horizon(offer, goal), _horizon(chosen, goal)
@@ -173,7 +175,7 @@ def _without_promise() -> tuple[Offer, ...]:
 
 
 def _nearest(goal: Goal) -> str:
-    """What is impossible, and the nearest plans that are not: the budget with a wider gap, the gap with more budget."""
+    """What is impossible, and the nearest possible goals: this budget with a larger gap, this gap with more budget."""
     asked = "any gap" if goal.gap is None else f"a gap of {100 * goal.gap:.3g} %"
     within = "" if goal.budget is None else f" within total epsilon {shown(goal.budget)}"
     hints = []
@@ -186,12 +188,12 @@ def _nearest(goal: Goal) -> str:
             hints.append(f"that gap needs total epsilon {shown(cheapest.account.epsilon)} ({cheapest.mechanism.kind})")
     elif goal.gap is not None:
         hints = _closest(goal)
-    told = "; ".join(hints) or "no mechanism can bring the capacity"
+    told = "; ".join(hints) or "no mechanism can meet the capacity"
     return f"{asked}{within} is impossible in {goal.rounds:,} rounds against {goal.seen_by}: {told}"
 
 
 def _closest(goal: Goal) -> list[str]:
-    """How close the least private offer comes, whatever the budget."""
+    """The smallest gap of all offers, whatever the budget."""
     able = [maker for maker in makers(goal) if not maker.against_it and maker.is_feasible(LARGEST)]
     offers = [maker.offer(LARGEST) for maker in able]
     found = []

@@ -145,8 +145,8 @@ class PublicAccount:
     Example:
         >>> from turnout.algorithm import Clamp
         >>> PublicAccount(Clamp(epsilon=0.1), delta=1e-6).total(1000)
-        total epsilon 19.35 at delta 1e-06 over 1,000 reports, against an observer of every report, if how many reports
-        there are did not depend on what they said (exact binomial)
+        total epsilon 19.35 at delta 1e-06 over 1,000 reports, against an observer of every report, if the number of
+        reports did not depend on their content (exact binomial)
     """
 
     def __init__(self, mechanism: Mechanism, delta: float, observer: Observer = Observer()) -> None:  # noqa: B008

@@ -1,7 +1,7 @@
-"""Boxes chosen on the way: a filter that says, before each report, whether the total still holds.
+"""For boxes chosen during the run: a filter that says, before each report, whether the total still holds.
 
-Composing boxes after the fact, as if they had been planned, breaks delta when they were chosen from what earlier
-reports revealed. A Rényi filter stays valid (Feldman and Zrnic 2021, Lécuyer 2021; docs/proofs/accounting.md).
+If boxes are chosen from what earlier reports revealed, an account as if they had been planned is false. A Rényi
+filter stays valid (Feldman and Zrnic 2021, Lécuyer 2021; docs/proofs/accounting.md).
 """
 
 from __future__ import annotations
@@ -51,13 +51,13 @@ def renyi_to_epsilon(divergence: float, order: float, delta: float) -> float:
 
 
 class RenyiFilter:
-    """How many reports, with boxes chosen as one goes, keep a total epsilon at delta.
+    """Says how many reports keep a total epsilon at delta, if their boxes are chosen during the run.
 
     Against an observer of every report who chooses signals and boxes from all it has seen. The promise is the limit,
-    for the whole sequence up to the stop; `spent_epsilon` on the way is a gauge, not a promise of its own.
+    for the whole sequence up to the stop; `spent_epsilon` before it is an indication, not a promise.
 
     Args:
-        epsilon: the total never to be passed.
+        epsilon: the largest total.
         delta: the slack (see `Account`); split evenly over the finite orders.
         orders: Rényi orders above 1, fixed ahead; by default the one at which many small reports last longest. The
             sum of pure epsilons is always watched too, and costs no delta.

@@ -226,7 +226,7 @@ class SqlStore:
         if not tables.do(sql, *position_values(position), int(closed.round)):
             raise StaleRound(
                 f"{self.place}: the open round must be {closed.round}, got {position_of(self._state(tables)).round}: "
-                "another coordinator has closed it; read the position anew"
+                "another coordinator has closed it; read the position again"
             )
         tables.do(insertion("books"), *closed_row(closed))
         control, acknowledged = control_of(self._state(tables)), bool((closed.codes == YES).any())

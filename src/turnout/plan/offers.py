@@ -223,6 +223,7 @@ class Maker:
         return predict(self._sample, mechanism, self.goal.rounds, server, start=self.start, exact=200).gap
 
     def offer(self, epsilon: float, against_it: str = "") -> Offer:
+        """The offer at this epsilon."""
         made = self.make(epsilon)
         return Offer(self.name, made, self.account(epsilon), self.gap(epsilon), self.start, against_it)
 

@@ -60,7 +60,7 @@ def certificate(mechanism: Mechanism, observer: Observer = Observer()) -> Certif
 
     Args:
         mechanism: any mechanism, also one of your own: its box alone decides.
-        observer: who sees what, in which circumstances.
+        observer: who sees what.
 
     Raises:
         ValueError: the promise does not exist for this combination.

@@ -167,11 +167,11 @@ def _by_type(numbers: Array, label: npt.NDArray[np.int64]) -> Array:
 
 
 def types_of(features: Array, group: npt.NDArray[np.int64], number: int) -> npt.NDArray[np.int64]:
-    """Put alike clients together: the most uneven type is cut in two at its mean, until there are enough.
+    """Sort clients into types: the type with the largest variance is cut in two at its mean, until there are enough.
 
     Args:
-        features: what clients are compared by, shape (clients, features).
-        group: clients of different groups stay apart, shape (clients,).
+        features: of each client, shape (clients, features).
+        group: a type has clients of one group only, shape (clients,).
         number: of types, about.
 
     Example:
@@ -206,7 +206,7 @@ def _bound(
     group: npt.NDArray[np.int64],
     label: npt.NDArray[np.int64],
 ) -> float:
-    """A cost that no channel can undercut: the programme's dual, made feasible for every client and average.
+    """A lower bound on the cost of any channel: the programme's dual, made feasible for every client and average.
 
     With g_i(o) = f_i(o) - price w_i o and any numbers mu_i, sum mu_i + price C is a lower bound if for every o
     sum_i phi(g_i(o) - mu_i) >= 0, where phi(r) = r above 0 and e^epsilon r below. Each mu_i is its type's, moved
@@ -235,7 +235,7 @@ def _price(channels: list[Channel]) -> float:
 
 
 def _shift(rest: Array, epsilon: float) -> float:
-    """By how much all mu_i of a group must come down for the bound to hold at every average."""
+    """How much all mu_i of a group must decrease for the bound to hold at every average."""
 
     def worst(shift: float) -> float:
         lower = rest + shift
@@ -251,7 +251,7 @@ def _shift(rest: Array, epsilon: float) -> float:
 
 
 def _cost(problem: Problem, channels: list[Channel], weights: Array, group: npt.NDArray[np.int64]) -> float:
-    """The expected cost of the channels, at the price at which they bring the capacity."""
+    """The expected cost of the channels, at the price at which they meet the capacity."""
     parts = [(np.flatnonzero(group == name), channel) for name, channel in enumerate(channels)]
     values = [values_at(Problem(problem.costs[members], 1.0), channel.levels) for members, channel in parts]
 

@@ -127,7 +127,7 @@ class MeanField:
         return (high - low) / (2.0 * step)
 
     def balancing_signal(self, moments: Moments, guess: float, precision: float = 1e-12) -> float:
-        """The signal at which clients of these averages bring the capacity."""
+        """The signal at which clients of these averages meet the capacity."""
         capacity = self.problem.capacity
         return rising_root(
             lambda signal: self.brought(self.expected(signal, moments)[0]) - capacity, guess, precision * capacity

@@ -1,7 +1,7 @@
 """What self-selection does to learning, in one command: a table, a page and pictures.
 
     python study.py                 # shows what is in results.json, and computes what is missing there
-    python study.py --fresh         # computes everything anew: some 30 minutes on two cores
+    python study.py --fresh         # computes everything again: some 30 minutes on two cores
     python study.py --quick         # a small one, to see that it works
 
 The same strategy and ClientApp as with `flwr run`, each run in one process. Ctrl-C leaves what there is, and the next

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from turnout.theory import check_feasible as check_feasible
     from turnout.theory import predict
 
-# Twenty-five are listed, so that a newcomer sees the important ones; the others can be used all the same.
+# Twenty-five are listed, so that a newcomer sees the important ones; the others can be used, too.
 __all__ = [
     "Averaging",
     "Clamp",

@@ -1,6 +1,6 @@
-"""How results show themselves: one line in a terminal, a small table in a notebook.
+"""How results are shown: one line in a terminal, a small table in a notebook.
 
-A line says what matters and never lists an array; what clients keep to themselves is in neither.
+Neither lists an array, and neither contains what is private to clients.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _VALUE = "text-align:left;padding:1px 0"
 
 
 def card(title: str, facts: Mapping[str, object]) -> str:
-    """A small HTML table, one row a fact, for `_repr_html_`; it takes its colours from the page, light or dark.
+    """A small HTML table, one row per fact, for `_repr_html_`; it takes its colours from the page, light or dark.
 
     Args:
         title: what it is.
@@ -35,7 +35,7 @@ def card(title: str, facts: Mapping[str, object]) -> str:
 
 
 def number(value: object) -> str:
-    """A number for people, thousands apart and with six digits, or all before the point; anything else as text.
+    """A number for people: thousands separated, with six digits, or all before the point; anything else as text.
 
     Example:
         >>> number(1753.5634), number(1200), number(1.5e6), number(0.000161234), number("clamp")
@@ -49,7 +49,7 @@ def number(value: object) -> str:
 
 
 def off(gap: float, brought: float | None = None, capacity: float = math.inf) -> str:
-    """A cost gap in words, and what explains it where the averages do not add up to the capacity.
+    """A cost gap in words, with a note where the averages do not add up to the capacity.
 
     Example:
         >>> off(0.0123), off(-0.0673, 294, 300)
@@ -61,7 +61,7 @@ def off(gap: float, brought: float | None = None, capacity: float = math.inf) ->
 
 
 def shortfall(brought: float | None, capacity: float) -> str:
-    """What averages add up to, where that is more than a hundredth off the capacity; else nothing.
+    """The sum of the averages, where it differs from the capacity by more than one percent; else an empty text.
 
     Example:
         >>> shortfall(294.04, 300), shortfall(299, 300), shortfall(None, 300)

@@ -1,6 +1,6 @@
-"""What can go wrong, and how we say it.
+"""Errors, and the form of their messages.
 
-Every message names the thing, what is allowed, what came, and the remedy.
+Every message names the thing, what is allowed, what was given, and the remedy.
 
     ValueError            an argument is out of range
     TurnoutError          something failed at run time
@@ -46,7 +46,7 @@ class FileProblem(TurnoutError):
 
 
 class MissingExtra(TurnoutError, ImportError):
-    """An optional library is needed and not installed; says which extra brings it.
+    """An optional library is needed and not installed; the message names the extra to install.
 
     Args:
         feature: what the user asked for, e.g. `engine="numba"`.
@@ -63,7 +63,7 @@ class MissingExtra(TurnoutError, ImportError):
 
 
 class Interrupted(KeyboardInterrupt):
-    """Ctrl-C during a simulation. What was done is not lost: see `trajectory`.
+    """Ctrl-C during a simulation. The finished rounds are not lost: see `trajectory`.
 
     Attributes:
         trajectory: the `Trajectory` of the rounds that were finished.
@@ -75,7 +75,7 @@ class Interrupted(KeyboardInterrupt):
 
 
 def invalid(name: str, allowed: str, got: object, remedy: str) -> ValueError:
-    """The one form of an argument error: name, allowed range, what came, remedy.
+    """An argument error in the usual form: name, allowed range, what was given, remedy.
 
     Example:
         >>> str(invalid("gain", "above 0", -1, "give a small positive number, such as 0.0075"))
@@ -85,7 +85,7 @@ def invalid(name: str, allowed: str, got: object, remedy: str) -> ValueError:
 
 
 def check_number(name: str, value: Any, allowed: str, fits: Callable[[float], bool], remedy: str) -> None:
-    """Refuse what is not one finite number in its range: a text, a list and True are none.
+    """Refuse anything but one finite number in its range; a text, a list and True are refused.
 
     Example:
         >>> check_number("cap", 0.5, "above 0 and below 1", lambda cap: 0 < cap < 1, "try 0.8")
@@ -114,7 +114,7 @@ def check_kind(name: str, value: object, kind: type | tuple[type, ...], allowed:
 
 
 def _said(value: object) -> str:
-    """What came: a text, a number or None as it is written, of anything else what it is."""
+    """What was given: a text, a number or None as it is written, anything else by its class."""
     if isinstance(value, type):
         return f"the class {value.__name__}"
     return repr(value) if isinstance(value, (str, int, float, type(None))) else type(value).__name__

@@ -11,13 +11,13 @@ from typing import Any
 from turnout.errors import FileProblem
 
 RUN_KEYS = ("rounds", "seed", "engine", "mechanism", "controller", "start", "schedule", "averaging", "keep")
-"""The settings of a run beside its population and capacity, for those who read only these of its file."""
+"""The settings of a run besides its population and capacity, for readers that need only these two."""
 
 _REQUIRED = object()
 
 
 class Table:
-    """One table of a TOML file, read key by key; `finish` refuses what nobody asked for.
+    """One table of a TOML file, read key by key; `finish` refuses unknown keys.
 
     Example:
         >>> table = Table({"beta": 3.5, "bta": 1}, "mechanism")
@@ -75,7 +75,7 @@ class Table:
         return self.take(key, list, "a list in square brackets", default)  # type: ignore[no-any-return]
 
     def texts(self, key: str) -> tuple[str, ...]:
-        """A list of texts; empty if it is not there."""
+        """A list of texts; empty if it is missing."""
         found = self.sequence(key, [])
         for text in found:
             if not isinstance(text, str):
@@ -97,7 +97,7 @@ class Table:
         return [Table(entry, f"{self.path(key)}[{number}]") for number, entry in enumerate(entries)]
 
     def ignore(self, *keys: str) -> None:
-        """Let these keys be: they are for another reader of the same file."""
+        """Allow these keys: another reader of the same file uses them."""
         self._asked.update(keys)
 
     def finish(self) -> None:

@@ -60,11 +60,14 @@ def test_weights_count_what_a_type_brings():
 def test_public_groups_have_channels_of_their_own_and_share_the_price():
     values = np.outer(SCALES, LEVELS**2)
     one = best_channel(values, SHARE, np.ones(4), 1.0, LEVELS, 0.45)
-    cheap, dear = best_channel(values, SHARE, np.ones(4), 1.0, LEVELS, 0.45, groups=[0, 0, 1, 1])
-    assert cheap.price == dear.price
-    assert cheap.levels @ cheap.least / cheap.least.sum() > dear.levels @ dear.least / dear.least.sum() + 0.1
+    cheap, expensive = best_channel(values, SHARE, np.ones(4), 1.0, LEVELS, 0.45, groups=[0, 0, 1, 1])
+    assert cheap.price == expensive.price
+    assert (
+        cheap.levels @ cheap.least / cheap.least.sum()
+        > expensive.levels @ expensive.least / expensive.least.sum() + 0.1
+    )
     assert SHARE @ cheap.worth + cheap.price * 0.45 < SHARE @ one.worth + one.price * 0.45
-    for channel in (cheap, dear):
+    for channel in (cheap, expensive):
         assert np.sum(channel.least) <= 1.0 <= np.exp(1.0) * np.sum(channel.least)
 
 

@@ -56,7 +56,7 @@ def test_the_balancing_price_brings_the_share(share):
 
 def test_a_price_moves_at_most_threefold_and_stays_where_nothing_answers():
     shares = np.full(60, 1.0 / 60)
-    assert _balancing(THREE, np.geomspace(1e-3, 0.2, 60), shares, 0.8) == pytest.approx(6.0)  # too dear: raise it
+    assert _balancing(THREE, np.geomspace(1e-3, 0.2, 60), shares, 0.8) == pytest.approx(6.0)  # too expensive: raise it
     assert _balancing(THREE, np.geomspace(0.3, 10.0, 60), shares, 0.25) == pytest.approx(2.0 / 3.0)
     for far in (1e-6, 1e6):  # everyone releases one level, whatever the price
         assert _balancing(THREE, np.full(60, far), shares, 0.5) == 2.0

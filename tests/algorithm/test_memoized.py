@@ -220,10 +220,10 @@ def test_the_surrogate_is_increasing_and_convex(level, price, weight):
 def test_a_client_acts_on_its_level_alone():
     """Two costs that released the same level are one and the same from then on."""
     mechanism = Memoized(4.0, 10.0)
-    cheap, dear = PolynomialCosts([[1.0]], (2,)), PolynomialCosts([[900.0]], (4,))
+    cheap, expensive = PolynomialCosts([[1.0]], (2,)), PolynomialCosts([[900.0]], (4,))
     draws = (np.arange(2000) + 0.5) / 2000
     first = mechanism.enrol(cheap[np.zeros(2000, int)], draws)
-    second = mechanism.enrol(dear[np.zeros(2000, int)], draws)
+    second = mechanism.enrol(expensive[np.zeros(2000, int)], draws)
     assert {tuple(row) for row in first.coefficients} == {tuple(row) for row in second.coefficients}
     assert len({tuple(row) for row in first.coefficients}) == len(mechanism.levels)
 

@@ -240,7 +240,7 @@ def test_bad_arguments(call, says):
 
 
 def test_an_average_of_nothing():
-    """No report at all from a client: its belief is about dear costs, and finite."""
+    """No report at all from a client: its belief is about expensive costs, and finite."""
     reports = Reports(np.full(200, 5.0), np.concatenate([np.ones((1, 2)), np.tile([0, 1], (199, 1))]))
     (found,) = infer(reports, CostFamily((4,), np.full((2, 1), 20.0)), PaperCoin(3.5))
     assert found.average[0] == average_of(1.0, 200.0)

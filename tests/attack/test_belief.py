@@ -155,7 +155,7 @@ def test_clients_are_believed_in_as_if_each_were_alone():
 
 
 def test_a_grid_keeps_the_end_where_the_belief_is_highest():
-    """Who always came may have any small cost, and who never came any dear one."""
+    """Who always came may have any small cost, and who never came any expensive one."""
     evidence, average = constant_signal([400, 0])
     slope, _, _ = believed(CostFamily((2,), np.full((2, 1), 40.0)), average, evidence)
     top = 2.0 * 40.0 * average

@@ -17,7 +17,7 @@ from turnout.audit.bounds import (
     epsilon_at_least,
     epsilon_of_words,
     guessed_epsilon,
-    smallest_caught,
+    smallest_detected,
 )
 from turnout.errors import MissingExtra
 
@@ -121,7 +121,7 @@ def test_the_guess_of_what_never_happened():
 @pytest.mark.parametrize("trials", [1000, 30_000, 200_000])
 def test_the_smallest_that_is_caught(claimed, trials):
     """Caught with a chance of 0.99 however the counts fall, and hardly less is not; worked out from the counts."""
-    true = smallest_caught(claimed, trials, 1e-6)
+    true = smallest_detected(claimed, trials, 1e-6)
 
     def is_caught(true):
         yes = math.exp(true) / (1.0 + math.exp(true))
@@ -130,20 +130,20 @@ def test_the_smallest_that_is_caught(claimed, trials):
 
     assert is_caught(true)
     assert not is_caught(true * (1.0 - 1.0001e-4))
-    assert smallest_caught(claimed, trials, 1e-6, chance=0.5) < true < smallest_caught(claimed, trials, 1e-9)
+    assert smallest_detected(claimed, trials, 1e-6, chance=0.5) < true < smallest_detected(claimed, trials, 1e-9)
 
 
 def test_a_claim_that_no_counts_exceed_is_never_refuted():
     most = epsilon_at_least(500, 500, 0, 500, 0.01)
-    assert smallest_caught(most, 500, 0.01) == math.inf
-    assert 0.999 * most < smallest_caught(0.999 * most, 500, 0.01) < math.inf
-    assert smallest_caught(1.0, 10, FALSE_ALARM) == math.inf
+    assert smallest_detected(most, 500, 0.01) == math.inf
+    assert 0.999 * most < smallest_detected(0.999 * most, 500, 0.01) < math.inf
+    assert smallest_detected(1.0, 10, FALSE_ALARM) == math.inf
 
 
 def test_power_is_what_it_says():
-    """A reporter of the smallest epsilon that is caught with chance 0.99 is caught in nearly all of 30 audits."""
+    """The smallest epsilon that is detected with probability 0.99 is detected in nearly all of 30 audits."""
     error = FALSE_ALARM / 20
-    true = smallest_caught(1.0, 20_000, error)
+    true = smallest_detected(1.0, 20_000, error)
     low, random = 1.0 / (1.0 + math.exp(true)), np.random.default_rng(5)
 
     def caught(low):
@@ -160,7 +160,7 @@ def test_the_power_in_the_docs():
     rows = re.findall(r"^\| ([\d,]+) \| ([\d.]+) \|$", page.read_text(), re.MULTILINE)
     assert len(rows) == 4
     for trials, shown in rows:
-        true = smallest_caught(1.0, int(trials.replace(",", "")), FALSE_ALARM / 20)
+        true = smallest_detected(1.0, int(trials.replace(",", "")), FALSE_ALARM / 20)
         assert f"{math.ceil(true * 1000) / 1000:.3f}" == shown
 
 
@@ -170,7 +170,7 @@ def test_without_scipy_one_line_says_what_to_install(monkeypatch):
         chance_at_least(1, 3, 0.1)
     monkeypatch.setitem(sys.modules, "scipy.stats", None)
     with pytest.raises(MissingExtra, match=r"the power of an audit needs scipy, .*turnout\[lab\]"):
-        smallest_caught(1.0, 100, 0.1)
+        smallest_detected(1.0, 100, 0.1)
 
 
 @pytest.mark.parametrize(

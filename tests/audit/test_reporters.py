@@ -24,7 +24,7 @@ def told(answers):
 
 
 def test_answers_are_checked():
-    costs, one, two = usual_costs()["dear"], np.ones(1), np.ones(2)
+    costs, one, two = usual_costs()["expensive"], np.ones(1), np.ones(2)
     assert draw(told([1, 0, 1]), costs, one, 3, 0).tolist() == [[[1]], [[0]], [[1]]]
     assert draw(told([[1, 0]] * 3), costs, two, 3, 0).shape == (3, 2, 1)
     assert draw(told(np.zeros((3, 2, 4))), costs, two, 3, 0).shape == (3, 2, 4)
@@ -50,14 +50,14 @@ def test_a_reporter_gets_its_own_signals_and_its_error_is_told():
         heard[:] = 7.0
         return np.zeros((trials, 2))
 
-    draw(spoils, usual_costs()["dear"], signals, 3, 0)
+    draw(spoils, usual_costs()["expensive"], signals, 3, 0)
     assert signals.tolist() == [1.0, 1.0]
 
     def fails(costs, heard, trials, seed):
         raise KeyError("no signal")
 
     with pytest.raises(ReporterProblem, match=r"raised KeyError: 'no signal' \(signals \[1.0, 1.0\]\)"):
-        draw(fails, usual_costs()["dear"], signals, 3, 0)
+        draw(fails, usual_costs()["expensive"], signals, 3, 0)
 
 
 def test_both_forms_of_a_reporter():
@@ -88,12 +88,12 @@ def test_clients_of_a_mechanism_answer_by_the_one_decision(mechanism):
 @pytest.mark.parametrize("honest", [0, 1, 3])
 @pytest.mark.parametrize("by", ["bit", "probability"])
 def test_a_sum_is_the_clients_bit_and_the_others(honest, by):
-    """The others are clients of their own, dear unless said otherwise."""
+    """The others are clients of their own, expensive unless said otherwise."""
     signals, coins = np.array([1.0, 0.4]), SeededCoins(3)
     one = MechanismReporter(Clamp(1.0), averaging=Averaging(by=by))
     own = one.bits(usual_costs()["cheap"], signals, np.arange(40), coins).astype(int)
     for others in (None, usual_costs()["steep"]):
-        crowd = one.bits(others or usual_costs()["dear"], signals, np.arange(40, 40 * (honest + 1)), coins)
+        crowd = one.bits(others or usual_costs()["expensive"], signals, np.arange(40, 40 * (honest + 1)), coins)
         seen = Observer("sum", honest, averaging=Averaging(by=by))
         found = SumReporter(Clamp(1.0), seen, others)(usual_costs()["cheap"], signals, 40, 3)
         np.testing.assert_array_equal(found, own + crowd.reshape(honest, 40, 2).sum(axis=0))
@@ -105,7 +105,7 @@ def test_a_sum_is_of_what_each_brings_and_of_each_ones_box():
     boxes = ClampByClient(np.array([0.1, 0.2, 0.3]), np.array([0.9, 0.4, 0.5]))
     found = SumReporter(boxes, sum_of(3, weights))(usual_costs()["middle"], signals, 40, 3)
     expected = np.zeros((40, 2), dtype=int)
-    for number, (weight, cost) in enumerate(zip(weights, ("middle", "dear", "dear"), strict=True)):
+    for number, (weight, cost) in enumerate(zip(weights, ("middle", "expensive", "expensive"), strict=True)):
         one = MechanismReporter(boxes[number], averaging=Averaging(by="probability"), weight=weight)
         clients = np.arange(40 * number, 40 * (number + 1))
         expected += weight * one.bits(usual_costs()[cost], signals, clients, coins)
@@ -182,7 +182,7 @@ def test_the_usual_costs_send_the_intent_to_both_ends_and_to_between():
     intents = {name: intent(1.0, 1, averages, slope) for name, slope in slopes.items()}
     assert intents["cheap"].tolist() == [1.0, 1.0, 1.0]
     np.testing.assert_allclose(slopes["cheap"], 1e-9 * slopes["middle"])
-    np.testing.assert_allclose(slopes["dear"], 1e9 * slopes["middle"])
+    np.testing.assert_allclose(slopes["expensive"], 1e9 * slopes["middle"])
     np.testing.assert_allclose(intents["middle"], 0.5)
     np.testing.assert_allclose(intents["steep"], [1.0, 0.25, 0.0625])  # falls with the square of the average
     assert {len(cost) for cost in costs.values()} == {1}
@@ -199,24 +199,24 @@ def test_clients_begin_at_one_half_as_if_after_ten_rounds():
 
 @pytest.mark.parametrize("given", [[1, 0, 1], [[1], [0], [1]], [[[1]], [[0]], [[1]]], np.array([True, False, True])])
 def test_answers_to_one_round_may_have_any_form(given):
-    found = draw(told(given), usual_costs()["dear"], np.ones(1), 3, 0)
+    found = draw(told(given), usual_costs()["expensive"], np.ones(1), 3, 0)
     assert (found.tolist(), found.dtype) == ([[[1]], [[0]], [[1]]], np.int16)
 
 
 def test_deliveries_keep_their_place():
     given = np.arange(12).reshape(3, 1, 4) % 2
-    np.testing.assert_array_equal(draw(told(given), usual_costs()["dear"], np.ones(1), 3, 0), given)
+    np.testing.assert_array_equal(draw(told(given), usual_costs()["expensive"], np.ones(1), 3, 0), given)
     mixed = [[[0, 1], [1, 0]], [[1, 1], [0, 2]]]
     with pytest.raises(ReporterProblem, match=r"must be 0 or 1, got 2: return the report itself"):
-        draw(told(mixed), usual_costs()["dear"], np.ones(2), 2, 0)
-    assert draw(told(mixed), usual_costs()["dear"], np.ones(2), 2, 0, values=3).tolist() == mixed
+        draw(told(mixed), usual_costs()["expensive"], np.ones(2), 2, 0)
+    assert draw(told(mixed), usual_costs()["expensive"], np.ones(2), 2, 0, values=3).tolist() == mixed
 
 
 @pytest.mark.parametrize(("given", "shape"), [([1, 0], r"\(2,\)"), ([[1], [1, 0]], r"\(0,\)"), (1, r"\(\)")])
 def test_what_came_instead_of_answers_is_told(given, shape):
     says = rf"of shape \(2,\) or \(2, deliveries\) a trial, 2 trials together \(2, 2, …\), got {shape}"
     with pytest.raises(ReporterProblem, match=says):
-        draw(told(given), usual_costs()["dear"], np.ones(2), 2, 0)
+        draw(told(given), usual_costs()["expensive"], np.ones(2), 2, 0)
 
 
 def test_forms_of_a_reporter_that_cannot_be_looked_into():

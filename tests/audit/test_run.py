@@ -88,8 +88,8 @@ TWO_ROUNDS = {"costs": EXTREMES, "signals": {"one": np.ones(2)}}
 
 
 @pytest.mark.parametrize(("changes", "says"), [
-    ({"costs": {"one": usual_costs()["dear"]}}, "costs must be two or more, each of one client, got 1 costs"),
-    ({"costs": {"a": PolynomialCosts([[1.0], [2.0]], (2,)), "b": usual_costs()["dear"]}}, "each of one client"),
+    ({"costs": {"one": usual_costs()["expensive"]}}, "costs must be two or more, each of one client, got 1 costs"),
+    ({"costs": {"a": PolynomialCosts([[1.0], [2.0]], (2,)), "b": usual_costs()["expensive"]}}, "each of one client"),
     ({"signals": {"short": [1.0]}}, r"signals must be one or more of shape \(2,\), got {'short': \(1,\)}"),
     ({"signals": {"right": [1.0, 1.0], "long": [1.0, 1.0, 1.0]}}, r"got {'long': \(3,\)}"),
     ({"signals": {}}, r"signals must be one or more of shape \(2,\), got none"),
@@ -176,7 +176,7 @@ def test_the_false_alarm_rate_is_shared_among_all_tests(number):
 def test_progress_ends_where_it_said(trials, explore):
     """A tenth of the trials, but at least a hundred, of each cost and signal choose the events."""
     told = []
-    costs = {"cheap": PolynomialCosts([[0.1]], (2,)), "dear": PolynomialCosts([[9.0]], (2,))}
+    costs = {"cheap": PolynomialCosts([[0.1]], (2,)), "expensive": PolynomialCosts([[9.0]], (2,))}
     signals = {"one": np.ones(1)}
     found = audit(
         cheap_says_yes, per_report(1.0, 1), trials=trials, costs=costs, signals=signals,
@@ -208,7 +208,7 @@ def test_what_is_counted():
     assert (found.hits, found.trials, found.other_hits, found.other_trials) == (700, 700, 0, 700)
     assert found.lower == epsilon_at_least(700, 700, 0, 700, 1e-6 / 4)
     event = "answer of round 0 = {}, cost '{}' against '{}', signals 'one'"
-    assert found.event in (event.format(1, "cheap", "dear"), event.format(0, "dear", "cheap"))
+    assert found.event in (event.format(1, "cheap", "expensive"), event.format(0, "expensive", "cheap"))
 
 
 def test_a_hundred_thousand_trials_and_a_millionth_unless_said_otherwise():
@@ -292,7 +292,7 @@ def test_one_claim_refuted_is_enough():
         outcome = Audit("mine", findings, 2000, 8, 1e-6)
         first, *rest = str(outcome).splitlines()
         assert (outcome.verdict, outcome.refuted) == (verdict, verdict == "refuted")
-        assert first == f"mine: {verdict} (false-alarm rate 1e-06 over 8 tests of 2,000 trials a cost)"
+        assert first == f"mine: {verdict} (false-alarm rate 1e-06 over 8 tests of 2,000 trials per cost)"
         assert rest == [f"  {one}" for one in findings]
 
 

@@ -14,7 +14,7 @@ from privacy.extreme_costs import EXTREMES
 from statistical.binomial import FALSE_ALARM
 from turnout import Averaging, SeededCoins, SystemCoins
 from turnout.algorithm import Clamp, Memoized, widest_box
-from turnout.audit.bounds import smallest_caught
+from turnout.audit.bounds import smallest_detected
 from turnout.audit.claims import in_total, of_mechanism, per_report
 from turnout.audit.durable import DurableReporter, durable_subject
 from turnout.audit.reporters import MechanismReporter, SumReporter, usual_costs, usual_signals
@@ -123,7 +123,7 @@ def test_a_threshold_off_by_one_per_cent_is_caught():
     trials, claims = 4_000_000, of_mechanism(Clamp(1.0), 1)
     low = WiderClamp(1.0).parameters()[0]
     true = math.log((1.0 - low) / low)
-    assert smallest_caught(1.0, trials, FALSE_ALARM / (4 * len(claims))) < true < 1.014
+    assert smallest_detected(1.0, trials, FALSE_ALARM / (4 * len(claims))) < true < 1.014
     outcome = audit(
         MechanismReporter(WiderClamp(1.0)), claims, trials=trials, costs=EXTREMES, seed=7, false_alarm=FALSE_ALARM
     )
@@ -166,8 +166,8 @@ class QuietOthers(SumReporter):
     def __call__(self, costs, signals, trials, seed):
         one = MechanismReporter(self.mechanism, averaging=Averaging(by="probability"))
         other = MechanismReporter(Clamp(3.0), averaging=Averaging(by="probability"))
-        ids, dear = np.arange(trials, trials * (self.observer.honest + 1)), usual_costs()["dear"]
-        crowd = other.bits(dear, signals, ids, SeededCoins(seed)).reshape(trials, self.observer.honest, -1)
+        ids, expensive = np.arange(trials, trials * (self.observer.honest + 1)), usual_costs()["expensive"]
+        crowd = other.bits(expensive, signals, ids, SeededCoins(seed)).reshape(trials, self.observer.honest, -1)
         return one(costs, signals, trials, seed) + crowd.sum(axis=1)
 
 
@@ -177,8 +177,8 @@ class OneCoin(SumReporter):
 
     def __call__(self, costs, signals, trials, seed):
         one = MechanismReporter(self.mechanism, averaging=Averaging(by="probability"))
-        dear = one(usual_costs()["dear"], signals, trials, seed)
-        return one(costs, signals, trials, seed) + self.observer.honest * dear
+        expensive = one(usual_costs()["expensive"], signals, trials, seed)
+        return one(costs, signals, trials, seed) + self.observer.honest * expensive
 
 
 @pytest.mark.parametrize("reporter", [FewOthers, QuietOthers])

@@ -9,7 +9,7 @@ from turnout.audit.claims import Claim, in_total, of_budget, per_report
 from turnout.audit.events import Beginning, Column, Event, Layout, best_answer, best_event, histogram
 from turnout.audit.run import Cell, Explored, Finalist, finalists_of
 
-CHANCES = {"cheap": 0.8, "dear": 0.2, "middle": 0.5}
+CHANCES = {"cheap": 0.8, "expensive": 0.2, "middle": 0.5}
 
 
 def explored(columns, trials=400, values=2):
@@ -26,9 +26,9 @@ def test_one_half_teaches_and_the_other_chooses():
     learn, choose = found.halves[Cell("cheap", "on")]
     assert (len(learn), len(choose)) == (200, 201)
     np.testing.assert_array_equal(np.vstack([learn, choose]), found.rows[Cell("cheap", "on")])
-    assert found.scored(Cell("cheap", "on"), Cell("dear", "on")) is None  # whole rows are told apart
+    assert found.scored(Cell("cheap", "on"), Cell("expensive", "on")) is None  # whole rows are told apart
     many = explored(13)
-    cells = Cell("cheap", "on"), Cell("dear", "on")
+    cells = Cell("cheap", "on"), Cell("expensive", "on")
     score, learned, chosen = many.scored(*cells)
     assert many.scored(*cells)[0] is score
     assert [counts.sum() for counts in (*learned, *chosen)] == [200] * 4
@@ -36,7 +36,7 @@ def test_one_half_teaches_and_the_other_chooses():
 
 def test_where_a_score_is_learned():
     """Where whole rows are too many to be told apart, but not what there is to learn."""
-    cells = Cell("cheap", "on"), Cell("dear", "on")
+    cells = Cell("cheap", "on"), Cell("expensive", "on")
     scored = {
         (columns, values): explored(columns, values=values).scored(*cells) is not None
         for columns, values in ((1, 2), (1, 32), (2, 2), (2, 9), (2, 32), (2, 33), (6, 2), (7, 2))
@@ -67,9 +67,9 @@ def test_the_four_most_telling_events_are_tested_the_best_first(claim):
 @pytest.mark.parametrize("claims", [per_report, in_total], ids=lambda claims: claims.__name__)
 def test_finalists_tell_the_extremes_apart(columns, claims):
     found = finalists_of(claims(1.0, columns)[0], explored(columns), list(CHANCES), ["on"])
-    assert {found[0].cell.cost, found[0].other.cost} == {"cheap", "dear"}
-    text = str(Finalist(Event(Column(0, "a"), np.array([1])), Cell("cheap", "on"), Cell("dear", "on")))
-    assert text == "a = 1, cost 'cheap' against 'dear', signals 'on'"
+    assert {found[0].cell.cost, found[0].other.cost} == {"cheap", "expensive"}
+    text = str(Finalist(Event(Column(0, "a"), np.array([1])), Cell("cheap", "on"), Cell("expensive", "on")))
+    assert text == "a = 1, cost 'cheap' against 'expensive', signals 'on'"
 
 
 def test_long_rows_are_told_apart_by_their_score():

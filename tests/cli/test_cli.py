@@ -127,7 +127,7 @@ BAD = [
     ("simulate --capacity 0", "capacity must be above 0"),
     ("optimum --capacity 0", "capacity must be above 0"),
     ("simulate --capacity 1201", "at most 1200"),
-    ("simulate --capacity 150 --beta 1", "above 220.7 and at most 1200.0 (what the mechanism brings at any signal)"),
+    ("simulate --capacity 150 --beta 1", "above 220.7 and at most 1200.0 (the turnouts that the mechanism can reach)"),
     ("simulate --beta 0", "beta must be above 0"),
     ("simulate --beta -2", "beta must be above 0"),
     ("simulate --gain 0", "gain must be above 0"),

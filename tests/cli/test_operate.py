@@ -146,8 +146,8 @@ class TestRestore:
 class TestBooks:
     def test_a_row_for_each_round(self, tmp_path):
         lived(tmp_path / "run.db")  # and it is still open: a coordinator would be at work
-        operate("books", tmp_path / "books.csv", "--store", tmp_path / "run.db")
-        rows = table(tmp_path / "books.csv")
+        operate("rounds", tmp_path / "rounds.csv", "--store", tmp_path / "run.db")
+        rows = table(tmp_path / "rounds.csv")
         assert ",".join(rows[0]) == (
             "round,closed_at,signal,capacity,participants,demand,members,heard,refused,frozen,seconds"
         )
@@ -168,8 +168,8 @@ class TestBooks:
     def test_a_row_for_each_device_and_round(self, tmp_path):
         store = lived(tmp_path / "run.db")
         (refused,) = np.flatnonzero(store.closed(1).codes == REFUSED)
-        operate("books", tmp_path / "books.csv", "--devices", "--store", tmp_path / "run.db")
-        found = {(int(row["round"]), int(row["device"])): row["outcome"] for row in table(tmp_path / "books.csv")}
+        operate("rounds", tmp_path / "rounds.csv", "--devices", "--store", tmp_path / "run.db")
+        found = {(int(row["round"]), int(row["device"])): row["outcome"] for row in table(tmp_path / "rounds.csv")}
         second = {(1, slot): "refused" if slot == refused else "acknowledged" for slot in range(3)}
         assert found == second | {
             **{(0, 0): "acknowledged", (0, 1): "no", (0, 2): "acknowledged"},
@@ -179,11 +179,11 @@ class TestBooks:
 
     def test_what_devices_reported_is_for_the_owner_alone(self, tmp_path):
         lived(tmp_path / "run.db")
-        operate("books", tmp_path / "books.csv", "--devices", "--store", tmp_path / "run.db")
-        assert (tmp_path / "books.csv").stat().st_mode & 0o777 == 0o600
+        operate("rounds", tmp_path / "rounds.csv", "--devices", "--store", tmp_path / "run.db")
+        assert (tmp_path / "rounds.csv").stat().st_mode & 0o777 == 0o600
 
 
-@pytest.mark.parametrize("command", ["books", "export", "backup", "password"])
+@pytest.mark.parametrize("command", ["rounds", "export", "backup", "password"])
 def test_no_file_is_overwritten(tmp_path, command):
     lived(tmp_path / "run.db")
     (tmp_path / "there").write_text("of last month")

@@ -212,14 +212,14 @@ class TestConsent:
         assert not trained
         assert not result.arrays
 
-    def test_a_server_that_sends_the_model_to_all_trains_volunteers_only(self):
+    def test_a_server_that_sends_the_model_to_all_trains_participants_only(self):
         from turnout.flower import self_selection
 
         class Pushy(self_selection.SelfSelection):
             def _ask(self, server_round, grid):
                 super()._ask(server_round, grid)
-                self.honest = list(self._tally.volunteers)
-                self._tally.volunteers = list(self._tally.asked)
+                self.honest = list(self._tally.participants)
+                self._tally.participants = list(self._tally.asked)
 
         trained = []
 

@@ -149,7 +149,7 @@ class TestNodes:
         assert heard.tolist() == [40] * 4
         assert column(result, "faults") == [0] * 4
 
-    def test_volunteer_and_are_gone(self):
+    def test_participate_and_are_gone(self):
         def interfere(node, message):
             return "timeout" if node % 2 and "arrays" in message.content else None
 
@@ -164,7 +164,7 @@ class TestNodes:
         assert column(result, "skipped") == [1, 1, 1]
         assert len(set(column(result, "signal"))) == 1
 
-    def test_nobody_volunteers(self):
+    def test_nobody_participates(self):
         from turnout import Classical, IntegralController
 
         nobody = IntegralController(gain=1e-12, initial=0.0)
@@ -176,7 +176,7 @@ class TestNodes:
             assert column(result, "skipped") == [1, 1, 1]
             assert not result.arrays
 
-    def test_one_volunteer_where_two_are_needed_skips_the_round(self):
+    def test_one_participant_where_two_are_needed_skips_the_round(self):
         begun = time.monotonic()
         for phases in (1, 2):
             inner = fedavg(min_train_nodes=20)
@@ -360,7 +360,7 @@ def test_an_error_with_a_code_of_ours_from_a_stranger_changes_nobodys_bit():
 
 def test_a_custom_strategy_of_another_form_is_served():
     class Sums(flower.Strategy):
-        """Not made of FedAvg: counts the volunteers in a record of its own."""
+        """Not made of FedAvg: counts the participants in a record of its own."""
 
         def configure_train(self, server_round, arrays, config, grid):
             content = RecordDict({"model": arrays})

@@ -77,7 +77,10 @@ class TestTheEndOfTheBudgets:
         assert column(result, "stopped") == [0, 0, 20, 50, 50, 50]
         warnings = [record.getMessage() for record in told.records if record.levelno == logging.WARNING]
         first, last = (text for text in warnings if "have stopped" in text)
-        assert "20 of 50 nodes have stopped: their budgets of reports are spent, and they do not come again" in first
+        assert (
+            "20 of 50 nodes have stopped: their budgets of reports are spent, and they do not participate again"
+            in first
+        )
         assert "50 of 50 nodes have stopped: their budgets of reports are spent. Nobody is left" in last
         assert "train for fewer rounds than their limit (turnout-limit-reports)" in last
         assert re.search(r"configure_train: 0 of 50 nodes .* 0 abstained, 50 stopped, 0 not heard", told.text)

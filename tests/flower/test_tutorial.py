@@ -60,7 +60,7 @@ def run(app):
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def volunteers(log):
+def participants(log):
     return [int(number) for number in re.findall(r"configure_train: (\d+) of 20 nodes participate", log)]
 
 
@@ -75,7 +75,7 @@ def test_the_app_runs_before_and_after(app):
     assert sum("configure_train: Sampled 6 nodes" in line for line in run(app)) == 30
     patch(app)
     told = run(app)
-    turnout = volunteers("\n".join(told))
+    turnout = participants("\n".join(told))
     assert len(turnout) == 30
     assert len(set(turnout)) > 1
     assert sum(turnout[10:]) / 20 == pytest.approx(6, abs=1)
@@ -98,8 +98,8 @@ def test_what_the_page_shows_is_in_the_app():
 def test_flwr_run_as_on_the_page_gives_the_same_turnout(app, tmp_path):
     """The commands of the page, literally, where `flwr` has never run: it starts a SuperLink of its own."""
     patch(app)
-    in_process = volunteers("\n".join(run(app)))
+    in_process = participants("\n".join(run(app)))
     (block,) = re.findall(r"```console\n([^`]*\$ flwr run [^`]*)```", PAGE.read_text())
     commands = [line.removeprefix("$ ") for line in block.splitlines()]
     with LocalSuperLink(tmp_path) as link:
-        assert volunteers(link.follow(app, commands)) == in_process
+        assert participants(link.follow(app, commands)) == in_process

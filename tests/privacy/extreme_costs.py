@@ -2,4 +2,4 @@
 
 from turnout.audit import usual_costs
 
-EXTREMES = {name: usual_costs()[name] for name in ("cheap", "dear")}
+EXTREMES = {name: usual_costs()[name] for name in ("cheap", "expensive")}

@@ -125,7 +125,7 @@ def test_a_capacity_that_cannot_be_brought_is_refused_with_what_helps():
         (50, PaperCoin(1.0), "raise capacity, or choose parameters whose coin alone brings fewer"),
         (390, Clamp(0.5), "lower capacity, or choose parameters with a wider box"),
     ):
-        with pytest.raises(ValueError, match=rf"what the mechanism brings at any signal\), got {capacity}.*{remedy}"):
+        with pytest.raises(ValueError, match=rf"the turnouts that the mechanism can reach\), got {capacity}.*{remedy}"):
             check_feasible(problem(capacity), mechanism)
     with pytest.raises(ValueError, match=r"at most 400\.0 .*lower capacity, or add clients"):
         check_feasible(problem(200), PaperCoin(1.0), capacity=500)

@@ -64,7 +64,7 @@ def digits(seed: int, clients: int) -> Digits:
 
 @lru_cache(maxsize=8)
 def population(family: str, seed: int, clients: int, share: float) -> PolynomialCosts:
-    """What taking part costs: the dearest functions go to the costly group, by their slope at `share`.
+    """What taking part costs: the most expensive functions go to the costly group, by their slope at `share`.
 
     Args:
         family: "paper", four kinds of polynomials as in the paper's Eq. (11), or "quadratic", a x^2; in both the

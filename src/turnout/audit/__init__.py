@@ -1,9 +1,9 @@
 """Statistical evidence against a privacy claim.
 
-`audit` searches for an event that a claim forbids; a `Claim` says what is promised, a reporter draws what is seen.
+`audit` searches for an event that a claim forbids; a `Claim` is what is promised, a reporter makes the reports.
 """
 
-from turnout.audit.bounds import epsilon_at_least, smallest_caught
+from turnout.audit.bounds import epsilon_at_least, smallest_detected
 from turnout.audit.claims import Claim, in_total, of_mechanism, of_sum, per_report
 from turnout.audit.durable import DurableReporter, ours
 from turnout.audit.reporters import MechanismReporter, SumReporter, as_reporter, usual_costs
@@ -28,7 +28,7 @@ __all__ = [
     "of_sum",
     "ours",
     "per_report",
-    "smallest_caught",
+    "smallest_detected",
     "sum_of",
     "sum_subject",
     "usual_costs",

@@ -1,7 +1,7 @@
-"""What counts of an event say about epsilon, for certain up to a stated error: exact binomial intervals.
+"""Bounds on epsilon from counts of an event, with a stated error: exact binomial intervals.
 
 The bounds are those of Clopper and Pearson. They hold for every number of trials, and need no approximation. Where all
-words of the coin are counted, and not some trials drawn, nothing is left to chance.
+words of the coin are counted, instead of random trials, the bound has no error.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from turnout.errors import MissingExtra, invalid
 from turnout.problem import Array
 
 OUTWARDS = 1e-9
-"""Relative: bounds are moved outwards by so much, far more than their own rounding."""
+"""Bounds are moved outwards by this relative amount, far more than their own rounding."""
 
 
 def chance_at_least(hits: int, trials: int, error: float) -> float:
@@ -104,8 +104,8 @@ def guessed_epsilon(hits: Any, trials: Any, other_hits: Any, other_trials: Any, 
         return np.asarray(np.log(np.where(least > 1e-12, least, 0.0) / most))
 
 
-def smallest_caught(epsilon: float, trials: int, error: float, chance: float = 0.99) -> float:
-    """The power of an audit: the smallest true epsilon per report that it catches where `epsilon` is claimed.
+def smallest_detected(epsilon: float, trials: int, error: float, chance: float = 0.99) -> float:
+    """The power of an audit: the smallest true epsilon per report that it detects where `epsilon` is claimed.
 
     For one report of a symmetric reporter, which says "yes" with probability 1 / (1 + e^-true) under one cost
     and 1 / (1 + e^true) under the other, and for the event that shows it. Found from exact binomial quantiles.
@@ -114,10 +114,10 @@ def smallest_caught(epsilon: float, trials: int, error: float, chance: float = 0
         epsilon: claimed per report.
         trials: of each cost.
         error: allowed to the one test, such as the false-alarm rate over the number of tests.
-        chance: that it is caught, at least.
+        chance: that it is detected, at least.
 
     Example:
-        >>> round(smallest_caught(1.0, 4_000_000, 1e-6 / 20), 3)
+        >>> round(smallest_detected(1.0, 4_000_000, 1e-6 / 20), 3)
         1.009
     """
     binomial = _stats().binom

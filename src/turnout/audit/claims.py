@@ -1,4 +1,4 @@
-"""What an audit tries to refute: the totals over all rounds, and what each report says given all before it."""
+"""What an audit tries to refute: totals over all rounds, and bounds on each report given all before it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from turnout.privacy import EVERYTHING, Account, Observer, account_of, certifica
 DELTA = 1e-6
 
 TELLING_DELTAS = (0.01, 0.1)
-"""Where an audit of some million trials sees most. A promise for every delta holds at these too."""
+"""The deltas at which an audit of some million trials has most power. A promise for every delta holds at these, too."""
 
 
 @dataclass(frozen=True)
@@ -23,12 +23,12 @@ class Claim:
     Attributes:
         epsilon: the bound.
         delta: the slack (see `Account`); 0 for a pure bound.
-        rounds: how many the observer sees.
+        rounds: the number of observed rounds.
         of: "total" (all that is seen), or a kind of answer, given all before it: "report" (each report), "retry" (to
             a round that was answered before) or "after" (in the rounds after the last report).
         reports: how many of the rounds hold something private; the rest follow from public data.
-        against: who looks on.
-        assumptions: what nothing enforces: without these nothing is claimed. Each a clause.
+        against: the observer.
+        assumptions: what must hold for the claim, and turnout cannot enforce; each a clause.
     """
 
     epsilon: float
@@ -43,11 +43,11 @@ class Claim:
         if not self.epsilon >= 0.0:
             raise invalid("claimed epsilon", "at least 0", self.epsilon, "give the promise to be audited")
         if self.rounds < 1:
-            raise invalid("rounds", "a whole number of at least 1", self.rounds, "give how many rounds are seen")
+            raise invalid("rounds", "a whole number of at least 1", self.rounds, "give the number of observed rounds")
 
     @property
     def what(self) -> str:
-        """The claim in words, but for whom it holds against."""
+        """The claim in words, without the observer."""
         if self.of == "report":
             return f"epsilon {shown(self.epsilon)} per report, given all before it"
         if self.of == "retry":
@@ -64,24 +64,24 @@ class Claim:
 
     @property
     def circumstances(self) -> str:
-        """Whom it holds against, and under which assumptions."""
+        """The observer, and the assumptions."""
         return f"against {self.against}{provided(self.assumptions)}"
 
 
 def per_report(
     epsilon: float, rounds: int, delta: float = DELTA, box: tuple[float, float] | None = None, retries: bool = False
 ) -> tuple[Claim, ...]:
-    """All that a pure epsilon per report promises over some rounds, whatever came before and whatever the signals.
+    """All that a pure epsilon per report promises over some rounds, for any history and any signals.
 
-    Every reporter with that promise tells no more than randomized response with the same epsilon. So the totals are
-    those of its box, unless a box of one's own makes them smaller.
+    Every reporter with that promise reveals no more than randomized response with the same epsilon. So the totals
+    are those of its box, unless the reporter's own box makes them smaller.
 
     Args:
         epsilon: pure, per report.
         rounds: how many.
-        delta: for the total; larger ones, at which an audit sees more, are looked at too.
+        delta: for the total; larger ones, at which an audit has more power, are tested, too.
         box: the public (low, high) of the reporter's probability, the same in every round.
-        retries: also that asking again tells nothing new.
+        retries: also claim that asking again reveals nothing new.
 
     Example:
         >>> for claim in per_report(1.0, rounds=2, delta=0.01): print(claim)
@@ -101,7 +101,7 @@ def per_report(
 
 
 def in_total(epsilon: float, rounds: int, delta: float = 0.0) -> tuple[Claim, ...]:
-    """One promise for all rounds together, however many: a lifetime's.
+    """One promise for all rounds together: for a lifetime.
 
     Example:
         >>> str(*in_total(4.0, rounds=16))
@@ -111,7 +111,7 @@ def in_total(epsilon: float, rounds: int, delta: float = 0.0) -> tuple[Claim, ..
 
 
 def of_budget(box: tuple[float, float], reports: int, rounds: int, delta: float = DELTA) -> tuple[Claim, ...]:
-    """So many reports, and public data only in the rounds after them.
+    """A number of reports, and only public data in the rounds after them.
 
     Example:
         >>> for claim in of_budget((0.25, 0.75), reports=2, rounds=5)[:2]: print(claim)

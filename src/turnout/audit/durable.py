@@ -28,7 +28,7 @@ class _Unsynced(Disk):
     """Files without the wait for the disk: power cuts are not what is audited."""
 
     def sync(self, descriptor: int) -> None:
-        """Nothing to wait for."""
+        """Does nothing."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class DurableReporter:
     Args:
         mechanism: with a certificate.
         reports: how many its ledger allows.
-        client: the class; one that is under suspicion may stand in.
+        client: the class; tests give a faulty one.
         coins: makes the coins from a seed.
 
     Example:
@@ -97,7 +97,7 @@ def _memory() -> str | None:
 def durable_subject(
     reports: int = 2, rounds: int = 3, *, delta: float = DELTA, coins: Callable[[int], Coins] = SeededCoins
 ) -> Subject:
-    """The real client with `Clamp(1)`: so many reports, retries of each, and public data only from then on.
+    """The real client with `Clamp(1)`: a number of reports, retries of each, and only public data after them.
 
     Example:
         >>> durable_subject().name
@@ -114,13 +114,13 @@ def durable_subject(
         DurableReporter(mechanism, reports, coins=coins),
         (*claims, *of_budget((low, high), reports, rounds, delta)),
         {name: signals[name] for name in ("usual", "on and off")},
-        {name: costs[name] for name in ("cheap", "dear")},
+        {name: costs[name] for name in ("cheap", "expensive")},
         share=0.004,
     )
 
 
 def ours(delta: float = DELTA, coins: Callable[[int], Coins] = SeededCoins) -> list[Subject]:
-    """All that this package ships and promises something about.
+    """All reporters of this package that promise something.
 
     Example:
         >>> ours()[-1].name[:14]

@@ -1,4 +1,4 @@
-"""Which events tell two costs apart: looked for in one part of the draws, to be tested on another.
+"""Events that tell two costs apart: searched in one part of the trials, and tested on another.
 
 A row is all that an observer sees in one trial: whole numbers from 0, round by round, and within a round delivery
 by delivery. A statistic makes one number of a row; an event is a set of its values, or one answer given the past.
@@ -19,7 +19,7 @@ Rows = npt.NDArray[Any]
 """Small whole numbers, shape (trials, rounds * deliveries)."""
 
 MOST_PATTERNS = 4096
-"""Whole rows are told apart up to so many; longer ones by their counts and a learned score."""
+"""Up to this number of values, rows are compared as a whole; longer ones by their counts and a learned score."""
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,7 @@ class CountAndChanges:
 
 @dataclass(frozen=True)
 class Differences:
-    """The answers of even rounds less those of odd ones: what comes back with the same noise shows there."""
+    """The answers of even rounds less those of odd ones: noise that is used twice shows there."""
 
     columns: int
     values: int

@@ -1,4 +1,4 @@
-"""What can be audited: anything that answers signals, from a cost. Ours, made of the one decision, and the user's.
+"""What can be audited: any function from a cost and signals to reports. Those of turnout, and the user's.
 
 A reporter is a function, in one of two forms:
 
@@ -42,7 +42,7 @@ Answers = npt.NDArray[np.int16]
 
 
 class ReporterProblem(TurnoutError):
-    """A reporter raised an error, or its answers are none.
+    """A reporter raised an error, or its answers are invalid.
 
     Example:
         >>> issubclass(ReporterProblem, TurnoutError)
@@ -55,22 +55,22 @@ def usual_costs() -> dict[str, Costs]:
 
     Example:
         >>> list(usual_costs())
-        ['cheap', 'dear', 'middle', 'steep']
+        ['cheap', 'expensive', 'middle', 'steep']
     """
     return {
         "cheap": PolynomialCosts([[1e-9]], (2,)),
-        "dear": PolynomialCosts([[1e9]], (2,)),
+        "expensive": PolynomialCosts([[1e9]], (2,)),
         "middle": PolynomialCosts([[1.0]], (2,)),
         "steep": PolynomialCosts([[4.0]], (4,)),
     }
 
 
 def usual_signals(rounds: int, scale: float = 1.0) -> dict[str, Array]:
-    """Signals of a server that plays fair and of ones that do not, each of shape (rounds,).
+    """Signals of honest and of hostile servers, each of shape (rounds,).
 
     Args:
         rounds: how many.
-        scale: about where an honest signal would be.
+        scale: the size of an honest signal.
 
     Example:
         >>> usual_signals(3)["on and off"]
@@ -98,7 +98,7 @@ class MechanismReporter:
         prior: the public history that it starts from.
         averaging: how its history moves.
         coins: makes the coins from a seed; `lambda seed: SystemCoins()` for the operating system's.
-        weight: what it brings.
+        weight: of the client.
         refuses: whether the server counts no "yes", as after a stop: histories move as they do then.
 
     Example:
@@ -115,7 +115,7 @@ class MechanismReporter:
     refuses: bool = False
 
     def __call__(self, costs: Costs, signals: Array, trials: int, seed: int) -> npt.NDArray[np.bool_]:
-        """The bits of so many clients alike, shape (trials, rounds)."""
+        """The bits of equal clients, shape (trials, rounds)."""
         return self.bits(costs, signals, np.arange(trials), self.coins(seed))
 
     def bits(self, costs: Costs, signals: Array, clients: npt.NDArray[np.int64], coins: Coins) -> npt.NDArray[np.bool_]:
@@ -159,7 +159,7 @@ class SumReporter:
         mechanism: of all; boxes may differ by client, but must not follow the average. The client comes first.
         observer: the honest others, who are all the others there are; the weights, whole numbers, the client's first;
             how histories move.
-        others: the others' cost, a population of one: dear, unless given, so that they hide least.
+        others: the others' cost, a population of one: expensive, unless given, so that they hide the client least.
         prior: the history that all start from.
         coins: makes the coins from a seed.
         refuses: as for `MechanismReporter`.
@@ -194,7 +194,7 @@ class SumReporter:
 
     @property
     def weights(self) -> npt.NDArray[np.int64]:
-        """What each client brings, the one that is audited first, shape (clients,)."""
+        """The weight of each client, the audited one first, shape (clients,)."""
         given = self.observer.weights
         weights = np.ones(int(self.observer.honest or 0) + 1) if given is None else np.asarray(given, dtype=np.float64)
         return np.where(weights == np.floor(weights), weights, 0).astype(np.int64)
@@ -206,7 +206,7 @@ class SumReporter:
 
     def __call__(self, costs: Costs, signals: Array, trials: int, seed: int) -> npt.NDArray[np.int64]:
         """The sums, shape (trials, rounds)."""
-        coins, others = self.coins(seed), self.others or usual_costs()["dear"]
+        coins, others = self.coins(seed), self.others or usual_costs()["expensive"]
         total = np.zeros((trials, len(signals)), dtype=np.int64)
         for number, weight in enumerate(self.weights.tolist()):
             mechanism = self.mechanism if self._boxes == 1 else self.mechanism[number]
@@ -237,14 +237,14 @@ def as_reporter(function: Any) -> tuple[Reporter, bool]:
 
 
 def draw(reporter: Reporter, costs: Costs, signals: Array, trials: int, seed: int, values: int = 2) -> Answers:
-    """So many trials of a reporter in the form for many, checked, shape (trials, rounds, deliveries).
+    """Checked trials of a reporter in the form for many, shape (trials, rounds, deliveries).
 
     Raises:
         ReporterProblem: it raised an error, or gave something else than answers.
 
     Example:
         >>> always = lambda costs, signals, trials, seed: np.ones((trials, len(signals)))
-        >>> draw(always, usual_costs()["dear"], np.ones(2), trials=3, seed=0).shape
+        >>> draw(always, usual_costs()["expensive"], np.ones(2), trials=3, seed=0).shape
         (3, 2, 1)
     """
     heard = np.array(signals)  # its own copy: what it does to it does not reach the next trial

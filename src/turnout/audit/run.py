@@ -1,9 +1,9 @@
-"""Try to refute a privacy claim: draw reports under two costs, and see whether they differ by more than claimed.
+"""Try to refute a privacy claim: make reports under two costs, and test whether they differ by more than claimed.
 
-First all costs and signals are drawn a little, and the events that tell them apart best are chosen. Then these few are
-drawn afresh and tested, by exact binomial intervals. As no event is tested on the draws that it was chosen on, the
-chance that an audit refutes a claim that holds is at most the false-alarm rate, however the events were found. An
-audit can refute. It can never prove: a claim that it does not refute is "not refuted", no more.
+First a few trials of all costs and signals are made, and the events that tell them apart best are chosen. Then these
+events are tested on new trials, by exact binomial intervals. As no event is tested on the trials that it was chosen
+from, the probability that an audit refutes a true claim is at most the false-alarm rate. An audit can refute a claim,
+but never prove it: the other result is "not refuted".
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Finalist:
 
 @dataclass(frozen=True)
 class Explored:
-    """What was drawn to look around.
+    """The trials from which events are chosen.
 
     Attributes:
         layout: the form of a row.
@@ -120,7 +120,7 @@ class Explored:
 
 
 def finalists_of(claim: Claim, explored: Explored, costs: list[str], signals: list[str]) -> list[Finalist]:
-    """The events that seem to come nearest to refuting a claim, or to exceed it the most; at most FINALISTS."""
+    """The events that seem closest to refuting a claim, or to exceed it the most; at most FINALISTS."""
     search = _of_total if claim.of == "total" else _given_past
     found = [
         (guess, Finalist(event, cell, other))
@@ -154,7 +154,7 @@ CHUNK = 1 << 16
 FEW = 1 << 10
 
 Progress = Callable[[int, int], None]
-"""Told how many trials are done, of how many."""
+"""Called with the number of finished trials, and of all."""
 
 
 @dataclass(frozen=True)
@@ -163,16 +163,16 @@ class Finding:
 
     Attributes:
         claim: the claim.
-        lower: epsilon is at least this, for certain up to the false-alarm rate; 0 where nothing was found.
+        lower: epsilon is at least this, up to the false-alarm rate; 0 where nothing was found.
         event: what showed it: the event, the two costs and the signals.
         hits, trials: how often it happened under the one cost.
         other_hits, other_trials: the same under the other.
-        exact: not drawn: all words of the real coin were counted, so that nothing is left to chance.
+        exact: all words of the real coin were counted, so that the bound has no error.
 
     Example:
         >>> from turnout.audit.claims import per_report
         >>> claim = per_report(1.0, rounds=1)[0]
-        >>> Finding(claim, 1.2, "a yes: cheap, not dear", 900, 1000, 100, 1000).refuted
+        >>> Finding(claim, 1.2, "a yes: cheap, not expensive", 900, 1000, 100, 1000).refuted
         True
     """
 
@@ -230,7 +230,7 @@ class Audit:
 
     @property
     def worst(self) -> Finding:
-        """The finding that exceeds its claim the most; if none does, that of the draws which comes the nearest."""
+        """The finding that exceeds its claim the most; if none does, the closest one from trials."""
         drawn = [found for found in self.findings if found.refuted or not found.exact] or self.findings
         return max(drawn, key=lambda found: (found.refuted, found.lower / max(found.claim.epsilon, 1e-9), found.lower))
 
@@ -249,15 +249,15 @@ class Audit:
         return replace(self, findings=(*self.findings, *known))
 
     def __repr__(self) -> str:
-        return f"Audit({self.name}: {self.verdict}, {len(self.findings)} claims, {self.trials:,} trials a cost)"
+        return f"Audit({self.name}: {self.verdict}, {len(self.findings)} claims, {self.trials:,} trials per cost)"
 
     def __str__(self) -> str:
-        rate = f"false-alarm rate {self.false_alarm:.1g} over {self.tests} tests of {self.trials:,} trials a cost"
+        rate = f"false-alarm rate {self.false_alarm:.1g} over {self.tests} tests of {self.trials:,} trials per cost"
         return "\n".join([f"{self.name}: {self.verdict} ({rate})", *(f"  {found}" for found in self.findings)])
 
 
 class AuditInterrupted(KeyboardInterrupt):
-    """Ctrl-C while the chosen events were tested. What is done counts: see `audit`.
+    """Ctrl-C while the chosen events were tested. The finished trials count: see `audit`.
 
     Attributes:
         audit: the outcome with the trials made so far.
@@ -318,10 +318,10 @@ def audit(
         signals: by name, each of shape (rounds,); fair and hostile ones, unless given.
         values: an answer is a whole number from 0 to values - 1.
         false_alarm: the chance to refute claims that all hold, at most.
-        seed: for draws that can be made again; None takes it from the operating system.
+        seed: for repeatable trials; None takes it from the operating system.
         name: for the report.
         known: findings that needed no draws, for the report.
-        progress: told of the trials done, of all.
+        progress: called with the number of finished trials, and of all.
 
     Raises:
         ValueError: an argument is out of range.
@@ -375,7 +375,7 @@ def _explore(draws: Draws, rounds: int, trials: int) -> Explored:
 def _confirm(
     draws: Draws, claims: Sequence[Claim], chosen: list[list[Finalist]], trials: int, false_alarm: float, name: str
 ) -> Audit:
-    """Count the chosen events in fresh draws; every cell gets its share in turn, so that Ctrl-C leaves a fair part."""
+    """Count the chosen events in fresh draws; cells take turns, so that after Ctrl-C all have an equal share."""
     tallies = [[_Tally(finalist) for finalist in some] for some in chosen]
     flat = list(itertools.chain(*tallies))
     cells = sorted({cell for tally in flat for cell in (tally.finalist.cell, tally.finalist.other)})
@@ -419,7 +419,7 @@ class _Tally:
 
 @dataclass
 class _Told:
-    """Passes on how far it is."""
+    """Reports the progress."""
 
     progress: Progress | None
     total: int

@@ -1,4 +1,4 @@
-"""Reporters of ours, each with the claims that it must keep and the signals that try it."""
+"""The reporters of turnout, each with its claims and the signals of the test."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ class Subject:
     Attributes:
         name: for the report.
         reporter: what answers.
-        claims: what it must keep.
-        signals, costs: to try it with; the usual ones where None.
+        claims: to be tested.
+        signals, costs: of the test; the default ones where None.
         values: an answer is a whole number from 0 to values - 1.
         share: of the trials asked for, what a slow reporter gets.
     """
@@ -56,7 +56,7 @@ class Subject:
     def audit(
         self, trials: int, false_alarm: float, *, seed: int | None = None, progress: Progress | None = None
     ) -> Audit:
-        """As `turnout.audit.run.audit`, after what can be counted without draws."""
+        """As `turnout.audit.audit`, with the findings that need no trials."""
         return audit(
             self.reporter,
             self.claims,
@@ -72,7 +72,7 @@ class Subject:
         )
 
     def exact(self) -> list[Finding]:
-        """What the words of a real coin say of a mechanism, exactly: a finding for each claim that they speak of."""
+        """Exact findings from counting the words of a real coin, one for each claim that this can test."""
         reporter = self.reporter
         if not isinstance(reporter, MechanismReporter):
             return []
@@ -259,7 +259,7 @@ def hidden_bits_subject(
     held = of_sum(mechanism, sum_of(int(observer.honest or 0) + 1), 2, delta)
     reporter = SumReporter(mechanism, observer, others, prior, coins, refuses)
     what = f"only the sum with {observer.honest} steep others{', every yes refused' if refuses else ''}"
-    costs: dict[str, Costs] = {name: usual_costs()[name] for name in ("cheap", "dear")}
+    costs: dict[str, Costs] = {name: usual_costs()[name] for name in ("cheap", "expensive")}
     signals = {"usual": np.ones(2)}
     if refuses:
         costs = {"by the signal": PolynomialCosts([[50.0]], (2,)), "by the history": _steep(20, 0.28, 1.0)}

@@ -1,4 +1,4 @@
-"""`turnout attack`: what an observer of every report finds out about the costs."""
+"""`turnout attack`: what an observer of every report can learn about the costs."""
 
 from __future__ import annotations
 
@@ -110,12 +110,12 @@ def _fresh(settings: Path | None, given: dict[str, Any]) -> Run:
 
 
 def _name(run: Run, budget: int | None) -> str:
-    """A mechanism in words, and for how many reports it is."""
+    """A mechanism in words, with its budget of reports."""
     return run.mechanism.in_words() + ("" if budget is None else f", for {budget} reports")
 
 
 def _work(targets: list[Target], quiet: bool) -> tuple[Lines, bool]:
-    """Attack one after the other, with a bar; what is done when Ctrl-C comes, and whether it came."""
+    """(the errors of each attack, one after the other; whether Ctrl-C has stopped it)."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -156,7 +156,7 @@ def _say(lines: Lines, output: Path | None, as_json: bool, stopped: bool) -> Non
         )
         Console(highlight=False).print(_table(lines))
     if stopped:
-        typer.echo("interrupted: only what was done by then")
+        typer.echo("interrupted: only the part that was finished")
     if output is not None and lines:
         typer.echo(f"saved {output}")
 

@@ -31,10 +31,10 @@ def audit(
         ),
     ] = None,
     lifetime: Annotated[bool, typer.Option("--lifetime", help="The claim is for all rounds together.")] = False,
-    rounds: Annotated[int, typer.Option(help="Rounds that the observer sees.")] = 4,
+    rounds: Annotated[int, typer.Option(help="The number of observed rounds.")] = 4,
     delta: Annotated[float, typer.Option(help="For the totals over the rounds.")] = 1e-6,
-    trials: Annotated[int, typer.Option(help="Of each cost and signals that are tested.")] = 100_000,
-    false_alarm: Annotated[float, typer.Option(help="Chance to refute what holds, at most.")] = 1e-6,
+    trials: Annotated[int, typer.Option(help="The number of trials per tested cost and signals.")] = 100_000,
+    false_alarm: Annotated[float, typer.Option(help="The largest probability of refuting a true claim.")] = 1e-6,
     observer: choices.ObserverChoice = "every-report",
     honest: Annotated[
         int | None, typer.Option(help="For sum: how many honest others there are.", show_default="as by --weights")
@@ -42,24 +42,24 @@ def audit(
     weights: Annotated[
         str | None,
         typer.Option(
-            help="For sum: what the client and each other bring, in whole numbers, such as 20,1,1,1.",
+            help="For sum: the weights of the client and of each other, in whole numbers, such as 20,1,1,1.",
             show_default="all bring 1",
         ),
     ] = None,
-    everything: Annotated[bool, typer.Option("--all", help="Audit all that this package ships.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Audit every mechanism of this package.")] = False,
     seed: Annotated[
-        int | None, typer.Option(help="For draws that can be made again.", show_default="the system's entropy")
+        int | None, typer.Option(help="A seed, for repeatable trials.", show_default="the system's entropy")
     ] = None,
     as_json: choices.AsJson = False,
 ) -> None:
-    """Look for evidence against a privacy claim: of a mechanism, of a reporter of your own, or of all of ours.
+    """Look for evidence against a privacy claim: of a mechanism, of a reporter of your own, or of all in turnout.
 
     Exits with 0 if nothing was refuted (which proves nothing), with 1 if a claim cannot be true.
 
     [bold]Example:[/bold] turnout audit --mechanism clamp --epsilon 1 --rounds 4
     """
     if not rounds >= 1:
-        raise invalid("--rounds", "at least 1", rounds, "give how many rounds are seen")
+        raise invalid("--rounds", "at least 1", rounds, "give the number of observed rounds")
     seen = _observer(observer, honest, weights)
     if everything:
         if {mechanism, epsilon, beta, changes, reporter, claim, seen} != {None} or lifetime:
@@ -86,7 +86,7 @@ def _read(changes: list[str] | None) -> dict[str, Any]:
 
 
 def _observer(sees: str, honest: int | None, weights: str | None) -> Observer | None:
-    """An observer of the sum alone; None for one of every report."""
+    """An observer of the sum alone; None for an observer of every report."""
     from turnout.algorithm import Averaging
     from turnout.privacy import EVERY_REPORT, Observer
 
@@ -203,7 +203,7 @@ def _report(audits: list[Audit], false_alarm: float, as_json: bool, stopped: boo
         if len(audits) == 1 or audit.refuted:
             _print(audit)
     if stopped:
-        typer.echo("interrupted: what stands above is what was done" if audits else "interrupted: nothing was tested")
+        typer.echo("interrupted: only the finished audits are shown" if audits else "interrupted: nothing was tested")
     of = f"{len(audits)} audit{'' if len(audits) == 1 else 's'}, family-wise false-alarm rate {false_alarm:g}"
     typer.echo(f"{verdict}{f': {chr(44).join(refuted)}' if refuted else ''} ({of})")
     if not refuted and audits:
@@ -211,7 +211,7 @@ def _report(audits: list[Audit], false_alarm: float, as_json: bool, stopped: boo
 
 
 def _print_all(audits: list[Audit]) -> None:
-    """One line for each: the finding that comes nearest to its claim; and below, what claims assume."""
+    """One line per audit: the finding closest to its claim; and below, the assumptions of the claims."""
     from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
@@ -237,10 +237,10 @@ def _print(audit: Audit) -> None:
     from rich.markup import escape
     from rich.table import Table
 
-    from turnout.audit import smallest_caught
+    from turnout.audit import smallest_detected
 
     console = Console(highlight=False)
-    about = f"{audit.worst.claim.circumstances}: {audit.trials:,} trials a cost"
+    about = f"{audit.worst.claim.circumstances}: {audit.trials:,} trials per cost"
     console.print(f"[bold]{escape(audit.name)}[/bold], {escape(about)}")
     table = Table(box=None, padding=(0, 2, 0, 0))
     for title in ("verdict", "lower bound", "claim", "shown by"):
@@ -251,8 +251,10 @@ def _print(audit: Audit) -> None:
     console.print(table)
     for found in audit.findings:
         if found.claim.of == "report" and audit.trials and not found.exact:
-            least = smallest_caught(found.claim.epsilon, audit.trials, audit.false_alarm / audit.tests)
-            console.print(f"power: a symmetric reporter's epsilon {least:.4f} per report is caught with chance 0.99")
+            least = smallest_detected(found.claim.epsilon, audit.trials, audit.false_alarm / audit.tests)
+            console.print(
+                f"power: a symmetric reporter's epsilon {least:.4f} per report is detected with probability 0.99"
+            )
 
 
 def _facts(audit: Audit) -> dict[str, Any]:

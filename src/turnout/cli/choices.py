@@ -19,7 +19,7 @@ def one_of(*names: str) -> Callable[[str], list[str]]:
     """What the shell offers for an option that takes one of these words."""
 
     def complete(incomplete: str) -> list[str]:
-        """Those that begin so."""
+        """The words that begin with this."""
         return [name for name in names if name.startswith(incomplete)]
 
     return complete
@@ -45,11 +45,12 @@ PopulationChoice = Annotated[
     ),
 ]
 Clients = Annotated[int | None, typer.Option(help="How many clients the paper's population has.", show_default="1200")]
-PopulationSeed = Annotated[int | None, typer.Option(help="Seed of a population that is drawn.", show_default="0")]
+PopulationSeed = Annotated[int | None, typer.Option(help="Seed of a randomly drawn population.", show_default="0")]
 Capacity = Annotated[
     float | None,
     typer.Option(
-        help="What the server needs in each round.", show_default="half of the paper's clients; else the file's"
+        help="The turnout that is needed in each round.",
+        show_default="half of the paper's clients; else the file's",
     ),
 ]
 
@@ -97,12 +98,12 @@ EngineChoice = Annotated[
     ),
 ]
 OBSERVERS = ("every-report", "sum")
-"""As in turnout.privacy.observer; they stand here, since help must not wait for NumPy."""
+"""As in turnout.privacy.observer; repeated here, since help must not wait for NumPy."""
 
 ObserverChoice = Annotated[
     str,
     typer.Option(
-        help="Who is to learn nothing: every-report (sees each report), or sum (sees each round's total alone, if an "
+        help="The observer: every-report (sees each report), or sum (sees each round's total alone, if an "
         "aggregator that you trust hides single reports).",
         autocompletion=one_of(*OBSERVERS),
     ),
@@ -141,7 +142,7 @@ def put(values: dict[str, Any], name: str, value: Any) -> None:
 
 
 def check_tables(values: dict[str, Any]) -> None:
-    """Refuse a number or a text where a table of settings must be, before anything looks into it."""
+    """Refuse a number or a text where a table of settings must be."""
     for name in ("population", "mechanism", "controller", "keep"):
         if not isinstance(values.get(name, {}), dict):
             raise invalid(name, "a table", repr(values[name]), f"write [{name}] and its settings below it")
@@ -169,7 +170,7 @@ def choose_population(
 
 
 def _usual_capacity(population: dict[str, Any]) -> Any:
-    """What is needed where nobody says: half of the paper's clients, or what the population's own file has."""
+    """The default capacity: half of the paper's clients, or what the population's file says."""
     if population.get("kind") in ("paper", "paper-drawn"):
         return population.get("clients", 1200) / 2
     from turnout.problem import population_from_table
@@ -184,7 +185,7 @@ def _usual_capacity(population: dict[str, Any]) -> Any:
 
 
 def check_output(path: Path | None, suffix: str, inputs: Iterable[Path] = ()) -> None:
-    """Refuse an output that cannot be written, is not named as what is written, or would replace what is read.
+    """Refuse an output that cannot be written, has another suffix, or would replace an input.
 
     Raises:
         FileProblem: it cannot be written.

@@ -22,7 +22,7 @@ KEPT = 256
 
 def fleet(
     url: Annotated[str, typer.Argument(help="Of the coordinator, such as http://127.0.0.1:8440.")],
-    codes: Annotated[Path, typer.Option(help="One-time codes, one a line, as `turnout operate codes` prints them.")],
+    codes: Annotated[Path, typer.Option(help="One-time codes, one per line, as `turnout operate codes` prints them.")],
     devices: Annotated[
         int | None, typer.Option(help="How many devices; device i takes line i.", show_default="one a code")
     ] = None,
@@ -33,7 +33,8 @@ def fleet(
         typer.Option(help="Seed of the coins, for a run that equals a simulation.", show_default="the system's coins"),
     ] = None,
     rounds: Annotated[
-        int | None, typer.Option(help="Stop once every device has had so many.", show_default="until Ctrl-C")
+        int | None,
+        typer.Option(help="Stop after this number of rounds of every device.", show_default="until Ctrl-C"),
     ] = None,
     late: Annotated[
         str | None,
@@ -51,18 +52,18 @@ def fleet(
     ] = None,
     as_json: choices.AsJson = False,
 ) -> None:
-    """Play many devices against a coordinator, one real connection each: for rehearsals and load tests.
+    """Simulate many devices of a coordinator, each with a real connection: for rehearsals and load tests.
 
     Every device has the costs of a client of the population, and decides as a real one does. Ctrl-C ends it.
 
-    Nothing is kept on disk: a fleet that is started again enrols anew. A real device runs `turnout join`.
+    Nothing is kept on disk: a fleet that is started again enrols again. A real device runs `turnout join`.
 
     [bold]Example:[/bold] turnout fleet http://127.0.0.1:8440 --codes codes.txt --cut 0.95:200:50
     """
     from turnout.service.load_test import Fleet
 
     if rounds is not None and rounds < 1:
-        raise invalid("--rounds", "1 or more", rounds, "leave it out to go on until Ctrl-C")
+        raise invalid("--rounds", "1 or more", rounds, "leave it out to continue until Ctrl-C")
     words = _read_codes(codes)
     costs = _costs(len(words) if devices is None else devices, devices is None, population, population_seed)
     rehearsal = _rehearsal(late, cut)
@@ -92,7 +93,7 @@ def _costs(count: int, all_there_are: bool, population: str | None, seed: int | 
     from turnout.problem import read_population
 
     if count < 1:
-        raise invalid("--devices", "1 or more", count, "leave it out for one a code")
+        raise invalid("--devices", "1 or more", count, "leave it out for one per code")
     source = population or "paper"
     named = source in ("paper", "paper-drawn")
     clients = read_population(source, seed=seed, clients=-(-count // 4) * 4 if named else None)
@@ -119,7 +120,7 @@ def _rehearsal(late: str | None, cut: str | None) -> Rehearsal:
 
 
 def _go(prepared: Callable[..., Fleet], rounds: int | None, as_json: bool) -> FleetRecord:
-    """Run it, and show how it goes."""
+    """Run it, and show its progress."""
     import asyncio
     import signal
 
@@ -143,7 +144,7 @@ def _go(prepared: Callable[..., Fleet], rounds: int | None, as_json: bool) -> Fl
 
 
 def _line(record: FleetRecord) -> str:
-    """How it goes, in one line."""
+    """The progress, in one line."""
     if record.enrolled < record.devices and not record.faults["refused"]:
         return f"{record.enrolled:,} of {record.devices:,} devices enrolled"
     answered = [seen for seen in list(record.rounds.values())[-3:] if seen.answered.any()]
@@ -166,4 +167,4 @@ def _report(record: FleetRecord) -> None:
     faults = ", ".join(f"{count:,} × {name}" for name, count in facts["faults"].items())
     typer.echo(f"faults: {faults or 'none'}")
     if record.interrupted:
-        typer.echo("interrupted; nothing is kept on disk: the next fleet enrols anew")
+        typer.echo("interrupted; nothing is kept on disk: the next fleet enrols again")

@@ -1,4 +1,4 @@
-"""`turnout operate`: what an operator does to a run, through its store; the coordinator sees it within a second."""
+"""`turnout operate`: an operator's commands to a run, through its store; the coordinator sees them within a second."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     name="operate",
-    help="Codes, devices, capacity, pause, backup, books and export of a coordinator's run.",
+    help="Codes, devices, capacity, pause, backup, rounds and export of a coordinator's run.",
     no_args_is_help=True,
     rich_markup_mode="rich",
 )
@@ -45,10 +45,10 @@ def opened(location: str) -> Store:
 def codes(
     count: Annotated[int, typer.Argument(help="How many.")] = 1,
     store: Location = "turnout.db",
-    weight: Annotated[int, typer.Option(help="What each device counts for, such as its watts.")] = 1,
+    weight: Annotated[int, typer.Option(help="The weight of each device, such as its watts.")] = 1,
     hours: Annotated[float | None, typer.Option(help="Until they expire.", show_default="24")] = None,
 ) -> None:
-    """Make one-time enrolment codes, one a line. Only their hashes are kept: this is the one time you see them."""
+    """Make one-time enrolment codes, one per line. They are shown once: the store keeps only their hashes."""
     from turnout.service.coordinator import issue_codes
     from turnout.service.store import USUAL_HOURS
 
@@ -78,20 +78,20 @@ def revoke(
     device: Annotated[str, typer.Argument(help="Its number or tag, as `devices` lists it.")],
     store: Location = "turnout.db",
 ) -> None:
-    """Void a device's token: it is no member from the open round on."""
+    """Revoke a device's token: it is no member from the open round on."""
     from turnout.service import tag_of
 
-    books = opened(store)
-    found = [one.slot for one in books.devices() if device.lower() in (str(one.slot), tag_of(one.token))]
+    run = opened(store)
+    found = [one.slot for one in run.devices() if device.lower() in (str(one.slot), tag_of(one.token))]
     if len(found) != 1:  # tags are short: two devices may have the same
         raise invalid("device", "the number, or the tag of one alone", repr(device), "see `turnout operate devices`")
-    gone = books.withdraw(found[0], WHO, "revoked")
+    gone = run.withdraw(found[0], WHO, "revoked")
     typer.echo(f"device {found[0]} is no member from round {gone.left} on")
 
 
 @app.command()
 def capacity(
-    value: Annotated[float, typer.Argument(help="What is needed in each round from now on.")],
+    value: Annotated[float, typer.Argument(help="The capacity from the next round on.")],
     store: Location = "turnout.db",
 ) -> None:
     """Change the capacity."""
@@ -105,13 +105,13 @@ def _set_mode(location: str, mode: str, told: str) -> None:
 
 @app.command()
 def pause(store: Location = "turnout.db") -> None:
-    """Close no more rounds; what takes part ends when its lease does."""
-    _set_mode(store, "paused", "paused: leases end by themselves, `turnout operate resume` goes on")
+    """Close no more rounds; participations end with their leases."""
+    _set_mode(store, "paused", "paused: leases end by themselves; `turnout operate resume` continues")
 
 
 @app.command()
 def resume(store: Location = "turnout.db") -> None:
-    """Go on after a pause, a drain or a stop."""
+    """Continue after a pause, a drain or a stop."""
     _set_mode(store, "running", "running")
 
 
@@ -129,7 +129,7 @@ def stop(store: Location = "turnout.db") -> None:
 
 @app.command()
 def log(store: Location = "turnout.db", as_json: choices.AsJson = False) -> None:
-    """Show the audit log: what was changed, when, from where. It is only ever added to."""
+    """Show the audit log: what was changed, when and by whom. Lines are only added, never changed."""
     found = opened(store).changes()
     if as_json:
         typer.echo(json.dumps([vars(change) for change in found]))
@@ -158,12 +158,12 @@ def export(
 
 
 @app.command()
-def books(
+def rounds(
     output: Annotated[Path, typer.Argument(help="A new CSV file.")],
     store: Location = "turnout.db",
     devices: Annotated[bool, typer.Option("--devices", help="A row for each device and round.")] = False,
 ) -> None:
-    """Write what the books have of each round, or with --devices of each device in each round, while it runs."""
+    """Write the closed rounds as a table, or with --devices each device in each round. The run may be going on."""
     import csv
     from io import TextIOWrapper
 
@@ -190,7 +190,7 @@ def books(
 def password(
     output: Annotated[Path, typer.Argument(help="A new file, for `turnout serve --password-file`.")],
 ) -> None:
-    """Make an operator's password and say it this once: the file holds its scrypt hash alone."""
+    """Make an operator's password and print it once: the file holds only its scrypt hash."""
     from turnout.service.operator import new_password_file
 
     typer.echo(new_password_file(output, hash_only=True))
@@ -198,7 +198,7 @@ def password(
 
 @app.command()
 def backup(
-    output: Annotated[Path, typer.Argument(help="A new file; an SQLite store whatever the run's own is.")],
+    output: Annotated[Path, typer.Argument(help="A new file: an SQLite store, whatever kind of store the run has.")],
     store: Location = "turnout.db",
 ) -> None:
     """Copy the whole run into one file, while it runs."""
@@ -211,7 +211,7 @@ def restore(
     copy: Annotated[Path, typer.Argument(help="A file of `turnout operate backup`.")],
     store: Location = "turnout.db",
 ) -> None:
-    """Make a new store from a backup; an existing one is never overwritten. The run is paused: see what is undone."""
+    """Make a new store from a backup; an existing one is never overwritten. The run is paused."""
     from turnout.service.store import restore as make
 
     found = make(copy, store, WHO)
@@ -222,6 +222,8 @@ def restore(
         f"{found.members} members"
     )
     typer.echo(
-        "undone: every enrolment, revocation, code, capacity and mode since then; codes used since are good again"
+        "undone: every enrolment, revocation, code, capacity and mode since then; codes used since are valid again"
     )
-    typer.echo("next: `turnout operate revoke` who was revoked since, `turnout serve`, then `turnout operate resume`")
+    typer.echo(
+        "next: `turnout operate revoke` the devices that were revoked since, `turnout serve`, then `turnout operate resume`"
+    )

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from turnout.service.http import Bound
 
 
-Store = Annotated[str, typer.Option(envvar="TURNOUT_STORE", help="Where the run is kept: a file, or postgresql://…")]
-Capacity = Annotated[float | None, typer.Option(help="What is needed in each round.", show_default="as set")]
+Store = Annotated[str, typer.Option(envvar="TURNOUT_STORE", help="The store of the run: a file, or postgresql://…")]
+Capacity = Annotated[float | None, typer.Option(help="The turnout needed in each round.", show_default="as set")]
 Missing = Annotated[
     str | None,
     typer.Option(
@@ -28,20 +28,20 @@ Missing = Annotated[
         autocompletion=choices.one_of("absent", "last"),
     ),
 ]
-HardLimit = Annotated[float | None, typer.Option(help="Never acknowledge more in a round.", show_default="none")]
+HardLimit = Annotated[float | None, typer.Option(help="The largest turnout ever acknowledged.", show_default="none")]
 RunName = Annotated[str | None, typer.Option(help="The run's name.", show_default="from the time")]
-RoundSeconds = Annotated[float | None, typer.Option(help="From one round to the next, at least.", show_default="10")]
+RoundSeconds = Annotated[float | None, typer.Option(help="Seconds between rounds, at least.", show_default="10")]
 Deadline = Annotated[float | None, typer.Option(help="Seconds until a round closes anyway.", show_default="3/2 of it")]
 Lease = Annotated[float | None, typer.Option(help="Seconds that work lasts unrenewed.", show_default="deadline")]
-WaitFor = Annotated[int | None, typer.Option(help="Close no round before so many have enrolled.", show_default="1")]
+WaitFor = Annotated[int | None, typer.Option(help="Close no round with fewer enrolled devices.", show_default="1")]
 Host = Annotated[str, typer.Option(help="Where to listen.")]
-Port = Annotated[int, typer.Option(help="0 takes any that is free.")]
+Port = Annotated[int, typer.Option(help="0 takes any free port.")]
 Certificate = Annotated[Path | None, typer.Option(help="PEM, for TLS.", show_default="no TLS")]
 Key = Annotated[Path | None, typer.Option(help="Its key, PEM.", show_default=False)]
 MechanismChoice = Annotated[
     str | None,
     typer.Option(
-        help="What devices are proposed.",
+        help="The mechanism that devices are asked to use.",
         show_default="clamp, epsilon 1 per report",
         autocompletion=choices.mechanism_names,
     ),
@@ -54,12 +54,14 @@ ControllerChoice = Annotated[
         autocompletion=choices.CONTROLLERS,
     ),
 ]
-Names = Annotated[list[str] | None, typer.Option(help="What browsers call the page by.", show_default="the host")]
+Names = Annotated[
+    list[str] | None, typer.Option(help="A host name of the page, for browsers.", show_default="the host")
+]
 PasswordFile = Annotated[
     Path | None,
-    typer.Option(help="The operator's password; made if it is not there.", show_default="<store>.password"),
+    typer.Option(help="The operator's password file; made if it is missing.", show_default="<store>.password"),
 ]
-MostConnections = Annotated[int, typer.Option(help="Of devices, at a time.")]
+MostConnections = Annotated[int, typer.Option(help="The largest number of device connections.")]
 LogFormat = Annotated[
     str, typer.Option(help="json, human, or auto.", autocompletion=choices.one_of("json", "human", "auto"))
 ]
@@ -93,7 +95,7 @@ def serve(
     most_connections: MostConnections = 12_000,
     log_format: LogFormat = "auto",
 ) -> None:
-    """Run the coordinator: it needs so many devices in each round, and tells them one number.
+    """Run the coordinator: it needs a number of devices in each round, and broadcasts one signal.
 
     A new run needs --capacity and --missing; an existing store is continued where it stopped.
 
@@ -128,7 +130,7 @@ def _serve(
     from turnout.service.http import check
     from turnout.service.store import TAKEN, StoreProblem, open_store
 
-    for place in (devices, operator):  # nothing is begun that could not be served
+    for place in (devices, operator):  # do not begin a run that could not be served
         check(place.listener(None))
     opened = open_store(store, create="capacity" in given)
     if not opened.shared and not opened.lead():
@@ -142,11 +144,11 @@ def _serve(
         typer.echo(f"operator's page {listeners['operator'].url} (user operator, password file {secret})")
 
     run_in_loop(go(opened, devices, operator, checked, bound=bound))
-    typer.echo("stopped: the open round stays open, start it again to go on")
+    typer.echo("stopped: the open round stays open; start it again to continue")
 
 
 def _given(settings: Path | None, options: dict[str, Any], changes: list[str]) -> dict[str, Any]:
-    """What the file and the options say."""
+    """The settings of the file and the options."""
     from turnout.settings import read_toml
 
     values = read_toml(settings) if settings else {}
@@ -158,7 +160,7 @@ def _given(settings: Path | None, options: dict[str, Any], changes: list[str]) -
 
 
 def _password(store: str, path: Path | None) -> tuple[Path, str]:
-    """The password's file, made if it is not there, and the hash to check against."""
+    """(the password's file, made if it is missing; the hash to check against)."""
     from turnout.service.operator import new_password_file, password_hash
 
     if path is None:

@@ -35,7 +35,7 @@ def report(
 
 
 def run_names(paths: list[Path]) -> list[str]:
-    """What to call runs: the shortest that tells them apart, of the file's name and its path.
+    """A name for each run: the file's name, or its path where names are equal.
 
     Raises:
         ValueError: a file is named twice.

@@ -34,7 +34,7 @@ def simulate(
     rounds: Annotated[int | None, typer.Option(help="How many rounds.", show_default="10000")] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of the coins.", show_default="0")] = None,
     engine: choices.EngineChoice = None,
-    threads: Annotated[int | None, typer.Option(help="At most so many threads.", show_default="all cores")] = None,
+    threads: Annotated[int | None, typer.Option(help="The most threads to use.", show_default="all cores")] = None,
     every: Annotated[int | None, typer.Option(help="Record the cost every so many rounds.", show_default="100")] = None,
     changes: choices.Changes = None,
     resume: choices.Resume = None,
@@ -73,7 +73,7 @@ def simulate(
 
 
 def with_defaults(values: dict[str, Any]) -> dict[str, Any]:
-    """What is used where neither an option nor the settings say anything."""
+    """Set the defaults that neither an option nor the file gives."""
     values.setdefault("mechanism", {"kind": "classical"})
     values.setdefault("rounds", 10_000)
     server = values.setdefault("controller", {})
@@ -90,13 +90,13 @@ def with_defaults(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def _is_like_paper(values: dict[str, Any]) -> bool:
-    """Whether the paper's gain (0.0075 at 1200 clients) fits: at its population and capacity; else none is safer."""
+    """Whether the paper's gain (0.0075 at 1200 clients) fits: at its population and capacity alone."""
     population = values["population"]
     return population.get("kind") == "paper" and bool(values["capacity"] == population.get("clients", 1200) / 2)
 
 
 def _note_on_server(values: dict[str, Any]) -> str:
-    """Which server is taken, and why, where one would think of the paper's; else nothing."""
+    """A note that the server is not the paper's, and why; empty if it is."""
     is_chosen = not {"kind", "gain"}.isdisjoint(values.get("controller", {}))
     if is_chosen or values["population"].get("kind") != "paper" or _is_like_paper(values):
         return ""
@@ -111,7 +111,7 @@ def _continued(path: Path, rounds: int | None, engine: str | None, others: tuple
         allowed = "used with --rounds, --engine, --threads, --output and --json only"
         raise invalid("--continue", allowed, "settings of a new run", "a continued run keeps its own settings")
     if rounds is None:
-        raise ValueError("--rounds is missing: say how many more rounds to run")
+        raise ValueError("--rounds is missing: give the number of further rounds")
     return continuation(Trajectory.load(path), rounds, engine or "auto")
 
 

@@ -1,4 +1,4 @@
-"""`turnout status`: how a coordinator is, from its operator's listener."""
+"""`turnout status`: the state of a coordinator, from its operator's listener."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def status(
     ] = None,
     as_json: choices.AsJson = False,
 ) -> None:
-    """Show how a coordinator is. Exit code 0: healthy; 1: something is wrong just now; 2: no answer.
+    """Show the state of a coordinator. Exit code 0: healthy; 1: something is wrong now; 2: no answer.
 
     [bold]Example:[/bold] turnout status http://127.0.0.1:8441 --password-file operator.password
     """
@@ -91,7 +91,7 @@ class _Asking:
 
 
 def _said(error: Any) -> str:
-    """Why a request was refused, as the listener put it."""
+    """Why a request was refused, from the listener's answer."""
     remedies = {401: "check --password-file", 429: "wait, then check --password-file"}
     try:
         said = json.loads(error.read(_LARGEST_REPLY))["message"]

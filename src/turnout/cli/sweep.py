@@ -20,22 +20,22 @@ _FIRST = 5  # runs that a dry run shows
 
 
 def sweep(
-    design: Annotated[Path, typer.Argument(help="A TOML file: a run, and what to vary of it.", show_default=False)],
+    design: Annotated[Path, typer.Argument(help="A TOML file: a run, and which settings vary.", show_default=False)],
     output: Annotated[
         Path,
         typer.Option("--output", "-o", help="A folder; or a .csv or .parquet file in it, for the table."),
     ] = Path("results/sweep"),
-    jobs: Annotated[int | None, typer.Option(help="At most so many runs at a time.", show_default="all cores")] = None,
+    jobs: Annotated[int | None, typer.Option(help="The most runs at a time.", show_default="all cores")] = None,
     on: Annotated[
         str,
         typer.Option(
             help="cores, or ray: the cluster that RAY_ADDRESS names.", autocompletion=choices.one_of("cores", "ray")
         ),
     ] = "cores",
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be run, and run nothing.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be run, and run nothing.")] = False,
     as_json: choices.AsJson = False,
 ) -> None:
-    """Run a grid or a random design of settings. What is done is kept, whatever happens, and never done again.
+    """Run a grid or a random design of settings. Finished runs are kept, and never run again.
 
     [bold]Example:[/bold] turnout sweep examples/sweep.toml --output results/sweep
     """
@@ -112,7 +112,7 @@ def _report(results: Results, table: Path, page: Path | None, stopped: bool, as_
         typer.echo(json.dumps(facts | files | {"interrupted": stopped}))
         return
     if stopped:
-        typer.echo(f"interrupted after {done:,} of {results.runs:,} runs; the same command goes on from there")
+        typer.echo(f"interrupted after {done:,} of {results.runs:,} runs; the same command resumes")
     else:
         typer.echo(f"{done:,} runs done" + (f", of which {failed:,} failed (column error)" if failed else ""))
     typer.echo(f"table {table}")

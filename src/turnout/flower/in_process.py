@@ -26,7 +26,7 @@ class InProcessGrid(Grid):
     """A Grid whose nodes live in this process and answer at once.
 
     As in Flower, every node has a Context of its own, whose state lasts from message to message and is rolled back if
-    the app raises; messages are copied on the way; replies come in another order than the messages, and node ids
+    the app raises; messages are copied on the way; replies arrive in another order than the messages, and node ids
     say nothing about partition-ids. All of that depends on the seed alone.
 
     Args:

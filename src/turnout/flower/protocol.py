@@ -1,8 +1,8 @@
-"""What server and client say to each other: one small record each way, and nothing private in either.
+"""The messages between server and client: one small record each way, without anything private.
 
 The question travels as a *train* message without a model, because the mod sits on the train function: an app needs
-no second registration. The training message carries the same record beside the model, so a client that did not
-volunteer never trains, whatever the server sends.
+no second registration. The training message carries the same record beside the model, so a client that said no
+never trains, whatever the server sends.
 """
 
 from __future__ import annotations
@@ -56,13 +56,13 @@ class Question:
     """What the server tells every node in a round: all of it public.
 
     Attributes:
-        phase: "ask" (who comes?) or "train" (do it, if you said so).
+        phase: "ask" (will you participate?) or "train" (if you said yes).
         round: the server's round, from 1.
         signal: the one number.
         mechanism: its settings, as JSON; the client makes its own certificate from them.
         prior_average: the public average that a history starts from.
         prior_rounds: how many rounds it is worth.
-        not_counted: earlier rounds of this node whose answer never arrived.
+        not_counted: earlier rounds of this node whose report never arrived.
         version: of this protocol.
     """
 
@@ -109,7 +109,7 @@ def answer(question: Message, round: int, participates: bool) -> Message:
 
 
 def no_answer(question: Message, code: int, reason: str | None = None) -> Message:
-    """An error reply with one of our codes; the reason must be fit for everyone's eyes."""
+    """An error reply with one of our codes; the reason must hold nothing private."""
     return Message(Error(code, reason or REASONS[code]), reply_to=question)
 
 

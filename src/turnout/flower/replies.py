@@ -1,4 +1,4 @@
-"""Updates are checked before they reach the strategy: garbage is a counted fault, never a part of the model."""
+"""Updates are checked before they reach the strategy: an invalid one is counted as a fault and left out."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from flwr.app import Array, ArrayRecord, Message, MetricRecord, RecordDict
 from turnout.errors import invalid
 
 PRIOR_ROUNDS = 2.0
-"""The public start of each estimate: so many rounds at capacity / clients."""
+"""The public start of each estimate: this number of rounds at capacity / clients."""
 
 FLOOR = 0.2
 """No estimate counts as less than this share of capacity / clients: a weight is at most five times the usual."""
@@ -25,7 +25,7 @@ KINDS = (INVERSE, STORED, PLAIN)
 
 
 class ParticipationBook:
-    """What the server saw of each node: since when, and how often its update came.
+    """What the server saw of each node: since when it is connected, and how often it sent an update.
 
     Args:
         share: capacity / clients, public.
@@ -49,10 +49,10 @@ class ParticipationBook:
         for node in nodes:
             self._joined.setdefault(node, self._rounds)
 
-    def close_round(self, came: Iterable[int]) -> None:
-        """The round is over, and these nodes' updates came."""
+    def close_round(self, participants: Iterable[int]) -> None:
+        """The round is over, and these nodes sent updates."""
         self._rounds += 1
-        for node in came:
+        for node in participants:
             self._came[node] = self._came.get(node, 0) + 1
 
     def estimate(self, node: int) -> float:
@@ -61,7 +61,7 @@ class ParticipationBook:
         return (self._came.get(node, 0) + PRIOR_ROUNDS * self._share) / (rounds + PRIOR_ROUNDS)
 
     def weights(self, examples: Mapping[int, float]) -> dict[int, float]:
-        """w_i ∝ n_i / max(x̂_i, 0.2 C/N), for the nodes that came; they add up to what the n_i add up to.
+        """w_i ∝ n_i / max(x̂_i, 0.2 C/N), for the nodes that sent updates; the sum is that of the n_i.
 
         Args:
             examples: n_i, the strategy's own weight of each node.
@@ -114,7 +114,7 @@ def check_kind(kind: str | None, is_weighted_average: bool, strategy: str) -> st
 
 
 MOST_EXAMPLES = 2.0**53
-"""A weight above it is no count: a sum of such could overflow."""
+"""The largest weight: a sum of larger ones could overflow."""
 
 Shape = tuple[tuple[str, tuple[int, ...]], ...]
 
@@ -144,7 +144,7 @@ class UpdateCheck:
     def sort(self, replies: Iterable[Message], expected: Iterable[int]) -> tuple[dict[int, Message], list[str]]:
         """The good updates by node, in the order of node ids, and what is wrong with the others.
 
-        Sums of floats depend on their order; replies come in any. So they are put in one.
+        Sums of floats depend on their order, and replies arrive in any: so they are sorted.
 
         Args:
             replies: those without an error.
@@ -258,13 +258,13 @@ class StoredUpdates:
     An update is d_i, the node's model less the one it was sent. In place of it the strategy averages
     d_i - y_i + ȳ, where y_i is what the node sent last time (0 before) and ȳ the mean of y over all connected nodes,
     weighted by their examples. Whom the average leaves out then matters only as far as updates have changed since:
-    the noise of who happens to come nearly vanishes, and with it most of what the absent would lose.
+    the noise of who happens to participate nearly vanishes, and with it most of the bias against the absent.
 
     It takes the memory of one model for each node, and sees each update alone (as the weights do).
     Arrays that are not floats are left as they are.
 
     Differs from paper: no learning there. The idea is that of SAGA, with the server doing all the work: FedVARP
-    (Jhunjhunwala et al. 2022); with no correction for who comes it would be MIFA (Gu et al. 2021).
+    (Jhunjhunwala et al. 2022); without a correction for who participates it would be MIFA (Gu et al. 2021).
 
     Example:
         >>> stored, model, one = StoredUpdates(), ArrayRecord([np.zeros(1)]), ArrayRecord([np.ones(1)])
@@ -290,7 +290,7 @@ class StoredUpdates:
 
         Args:
             model: what was sent.
-            updates: the models that came back, by node.
+            updates: the models that were returned, by node.
             examples: n_i of each, the strategy's own weight.
             nodes: all that are connected.
         """

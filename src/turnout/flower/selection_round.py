@@ -1,4 +1,4 @@
-"""One run and its rounds, as the server keeps them: the signal, who answered, and what is told about it."""
+"""One run and its rounds on the server: the signal, the reports, and the metrics about them."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def is_weighted_average(strategy: Strategy) -> bool:
 
 
 def check_strategy(strategy: Strategy) -> None:
-    """Refuse strategies that do not go with a cohort that differs from round to round.
+    """Refuse strategies that cannot use another set of nodes in each round.
 
     Raises:
         ValueError: names the strategy and the remedy.
@@ -68,10 +68,10 @@ def check_strategy(strategy: Strategy) -> None:
         raise invalid("strategy", "a message-API strategy", name, "use one of flwr.serverapp.strategy")
     if isinstance(strategy, NEEDS_A_FIXED_COHORT):
         remedy = "its noise is set for a fixed number of clients, and here the number is random: leave it out"
-        raise invalid("strategy", "one that takes a cohort of any size", name, remedy)
+        raise invalid("strategy", "one that takes any number of nodes", name, remedy)
     if isinstance(strategy, flower.FedXgbCyclic):
-        remedy = "it trains one node a round in turn, and leaves nothing to choose: use FedXgbBagging"
-        raise invalid("strategy", "one that trains all volunteers", name, remedy)
+        remedy = "it trains one node per round in turn, and leaves nothing to choose: use FedXgbBagging"
+        raise invalid("strategy", "one that trains all participants", name, remedy)
     fraction = getattr(strategy, "fraction_train", 1.0)
     if fraction != 1.0:
         remedy = "the clients choose, and the strategy must not choose among them again: leave it out"
@@ -79,7 +79,7 @@ def check_strategy(strategy: Strategy) -> None:
 
 
 def shares_reached(mechanism: Mechanism) -> tuple[float, float]:
-    """(least, most) share of the nodes that comes on average: what a signal of 0 and an endless one bring.
+    """(least, most) share of the nodes that participates on average: at a signal of 0, and at an infinite one.
 
     Example:
         >>> from turnout.algorithm import Clamp
@@ -92,7 +92,7 @@ def shares_reached(mechanism: Mechanism) -> tuple[float, float]:
 
 
 def check_capacity_of(clients: int, capacity: float, mechanism: Mechanism) -> None:
-    """Refuse a capacity that the mechanism cannot bring about, from public data alone: how many, and its box."""
+    """Refuse a capacity that the mechanism cannot meet, from public data: the number of nodes, and its box."""
     from turnout.theory import check_feasible
 
     check_feasible(_anybody(clients, capacity), mechanism)
@@ -104,11 +104,11 @@ def _anybody(clients: int, capacity: float) -> Problem:
 
 
 PATIENCE = 8
-"""Looks at the node list in one `configure_train`; a strategy that looks more often is waiting for others to come."""
+"""Reads of the node list in one `configure_train`; a strategy that reads it more often waits for more nodes."""
 
 
 class StillWaiting(TurnoutError):
-    """The strategy waits for more nodes than have volunteered: the round is skipped.
+    """The strategy waits for more nodes than participate: the round is skipped.
 
     Example:
         >>> issubclass(StillWaiting, TurnoutError)
@@ -116,7 +116,7 @@ class StillWaiting(TurnoutError):
     """
 
 
-class VolunteersGrid(Grid):
+class ParticipantsGrid(Grid):
     """A Grid that shows some of the nodes and passes everything else on.
 
     Args:
@@ -128,18 +128,18 @@ class VolunteersGrid(Grid):
         self._grid, self._nodes, self._looks = grid, list(nodes), 0
 
     def get_node_ids(self) -> Iterable[int]:
-        """The volunteers.
+        """The participants.
 
         Raises:
-            StillWaiting: the strategy has looked too often: it would wait for ever.
+            StillWaiting: the strategy has asked too often: it would wait for ever.
         """
         self._looks += 1
         if self._looks > PATIENCE:
-            raise StillWaiting(f"the strategy waits for more than the {len(self._nodes)} nodes that have volunteered")
+            raise StillWaiting(f"the strategy waits for more than the {len(self._nodes)} nodes that participate")
         return list(self._nodes)
 
     def get_nodes(self) -> Iterable[Any]:
-        """The volunteers, with what the Grid knows about them."""
+        """The participants, with what the Grid knows about them."""
         wanted = set(self._nodes)
         return [node for node in self._grid.get_nodes() if node.node_id in wanted]
 
@@ -173,7 +173,7 @@ class VolunteersGrid(Grid):
 
 @contextmanager
 def all_available(strategy: Strategy) -> Iterator[None]:
-    """Within it the strategy waits for nobody: `min_available_nodes` counts nodes, and it is shown volunteers only."""
+    """Within it the strategy does not wait: `min_available_nodes` counts nodes, and it is shown participants only."""
     usual = getattr(strategy, "min_available_nodes", None)
     if usual is None:
         yield
@@ -194,7 +194,7 @@ _COUNTED_AS = {
 }
 
 MOST_UNCOUNTED = 16
-"""Earlier rounds of one node that it is told about; more than that and it has been away."""
+"""The most earlier rounds that a node is told about; with more it counts as having been away."""
 
 
 @dataclass
@@ -203,12 +203,12 @@ class Tally:
 
     Attributes:
         asked: nodes asked.
-        volunteers: those that said yes.
+        participants: nodes whose report was "yes".
         said_no: those that said no (or abstained from training, in one phase).
         counts: replies of other kinds: ineligible, refused, stopped, lost, failed, faults.
         reasons: what faults and errors said, for the log.
         trained: good updates.
-        failed_trainings: volunteers without a good update (faulty ones included).
+        failed_trainings: participants without a good update (faulty ones included).
         faulty_updates: updates that were refused as garbage.
         effective_share: how evenly the weights lie.
         skipped: whether the model stays as it was.
@@ -217,7 +217,7 @@ class Tally:
 
     signal: float
     asked: list[int] = field(default_factory=list)
-    volunteers: list[int] = field(default_factory=list)
+    participants: list[int] = field(default_factory=list)
     said_no: list[int] = field(default_factory=list)
     counts: dict[str, int] = field(default_factory=dict)
     reasons: list[str] = field(default_factory=list)
@@ -259,12 +259,12 @@ class Tally:
                 self.count("faults", f"node {node}: {fault}")
                 continue
             awaited.discard(node)
-            (self.volunteers if bit else self.said_no).append(node)
+            (self.participants if bit else self.said_no).append(node)
 
     @property
     def heard(self) -> int:
         """Nodes whose bit is known."""
-        return len(self.volunteers) + len(self.said_no)
+        return len(self.participants) + len(self.said_no)
 
     @property
     def stopped(self) -> int:
@@ -278,7 +278,7 @@ class Tally:
 
     @property
     def unanswered(self) -> int:
-        """Nodes from which nothing came in time."""
+        """Nodes without a reply in time."""
         return max(0, len(self.asked) - self.heard - sum(self.counts.values()))
 
 
@@ -293,7 +293,7 @@ class Selection:
         prior: the public start of every history.
         controller: how the signal moves.
         account: the public bound.
-        book: who came how often.
+        book: how often each node participated.
     """
 
     capacity: float
@@ -313,11 +313,11 @@ class Selection:
 
     @property
     def signal(self) -> float:
-        """What decides the coming round: the newest signal, or an older one where the controller lags."""
+        """The signal of the next round: the newest, or an older one where the controller lags."""
         return self._server.deciding
 
     def records(self, round: int, phase: str) -> Callable[[int], ConfigRecord]:
-        """From a node to what it is told in a round: the same for all, but for answers of theirs that were lost."""
+        """The question to each node in a round: the same for all, apart from the list of its lost reports."""
         average, rounds = float(self.prior.average), float(self.prior.rounds)
         question = Question(phase, round, float(self.signal), self._mechanism, average, rounds)
         usual = question.record()
@@ -329,16 +329,16 @@ class Selection:
         return record
 
     def out_of_reach(self, nodes: int) -> bool:
-        """Whether so many nodes bring more, or fewer, than the capacity at any signal."""
+        """Whether this number of nodes exceeds, or misses, the capacity at any signal."""
         least, most = self._shares
         return not least * nodes < self.capacity <= most * nodes * (1.0 + 1e-12)
 
     def close(self, tally: Tally, round: int) -> None:
-        """The bits are in: move the signal. A round in which nobody was heard says nothing."""
+        """Move the signal by the bits. A round without any report does not move it."""
         known = Heard(enough=tally.heard > 0)
-        self._server = server_step(self.controller, self._server, len(tally.volunteers), self.capacity, known)
+        self._server = server_step(self.controller, self._server, len(tally.participants), self.capacity, known)
         self.reports += tally.reported
-        heard = {*tally.volunteers, *tally.said_no}
+        heard = {*tally.participants, *tally.said_no}
         for node in tally.asked:
             if node in heard:
                 self._uncounted.pop(node, None)
@@ -353,7 +353,7 @@ class Selection:
         self._told_of_stops.add(kind)
         what = f"{tally.stopped} of {len(tally.asked)} nodes have stopped: their budgets of reports are spent"
         if kind == "some":
-            return f"{what}, and they do not come again"
+            return f"{what}, and they do not participate again"
         remedy = "train for fewer rounds than their limit (turnout-limit-reports), or see docs/flower.md, Traps"
         return f"{what}. Nobody is left, and the model stays as it is: {remedy}"
 
@@ -367,7 +367,7 @@ class Selection:
                 "turnout-signal": float(tally.signal),
                 "turnout-capacity": float(self.capacity),
                 "turnout-asked": len(tally.asked),
-                "turnout-participants": len(tally.volunteers),
+                "turnout-participants": len(tally.participants),
                 "turnout-abstained": len(tally.said_no),
                 **{f"turnout-{kind}": tally.counts.get(kind, 0) for kind in kinds},
                 "turnout-unanswered": tally.unanswered,

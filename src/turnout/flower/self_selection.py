@@ -1,4 +1,4 @@
-"""A strategy wrapper that lets the nodes choose: it asks who comes, and shows the strategy the volunteers only."""
+"""A strategy wrapper that lets the nodes choose: it asks them, and shows the strategy the participants only."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ from turnout.flower.replies import (
     with_weight,
 )
 from turnout.flower.selection_round import (
+    ParticipantsGrid,
     Selection,
     StillWaiting,
     Tally,
-    VolunteersGrid,
     all_available,
     check_capacity_of,
     check_strategy,
@@ -49,10 +49,10 @@ wanders: measured for `SelfTuningController` (see turnout.algorithm.controllers)
 
 @dataclass(frozen=True)
 class AtLeast:
-    """So many volunteers or more, in this share of the rounds. Make it with `at_least`.
+    """At least this number of participants, in this share of the rounds. Make it with `at_least`.
 
     Attributes:
-        number: the least turnout that will do.
+        number: the smallest turnout that is enough.
         confidence: the share of rounds in which it must be reached, in (0, 1).
     """
 
@@ -70,7 +70,7 @@ class AtLeast:
 
         Clients toss independently, so the turnout S is a sum of coins with mean C. By Hoeffding (1956), among all
         such sums of `clients` coins, P(S < number) is greatest for equal ones as long as number <= C: the binomial
-        tail is a bound, whoever the clients are. C is the least mean whose exact binomial tail is 1 - confidence;
+        tail is a bound for any clients. C is the least mean whose exact binomial tail is 1 - confidence;
         its distance from the number is then stretched by SPREAD, for the signal's own wandering.
 
         Raises:
@@ -92,9 +92,9 @@ class AtLeast:
 
 
 def at_least(number: int, confidence: float = 0.95) -> AtLeast:
-    """Capacity as "at least so many, with this confidence": the over-selection is computed from the spread.
+    """Capacity as "at least so many, with this confidence": the capacity is computed from the spread.
 
-    It is about volunteers. Those that fail on the way are not made up for: add what you expect to lose.
+    It counts participants, also those that fail while they train: add as many as you expect to fail.
 
     Example:
         >>> at_least(15)
@@ -126,10 +126,10 @@ USUAL_EPSILON_PER_REPORT = 1.0
 """Of the mechanism that is used if none is given: `Clamp` around capacity / clients."""
 
 PAUSE = 0.5
-"""Seconds between two looks for nodes at the start."""
+"""Seconds between two checks for nodes at the start."""
 
 GRACE = 10.0
-"""Seconds to wait at the start for as many nodes as the capacity needs, once `min_available_nodes` are there."""
+"""Seconds to wait at the start for as many nodes as the capacity needs, once `min_available_nodes` are connected."""
 
 
 class SelfSelection(Strategy):
@@ -138,25 +138,24 @@ class SelfSelection(Strategy):
     Use it with `self_selection_mod` on the client's train function, outermost.
 
     Args:
-        strategy: any strategy that trains whoever is there, such as FedAvg, FedProx, FedAdam, FedMedian.
+        strategy: any strategy that trains all nodes it is shown, such as FedAvg, FedProx, FedAdam, FedMedian.
         capacity: the turnout wanted on average, or `at_least(n, confidence)`. The turnout of a round spreads around
             the average like a sum of independent coins.
         mechanism: how intent becomes a probability, the same for all; `Clamp(1.0, center=capacity / nodes)` by
             default. Clients refuse one without a certificate unless their owner has agreed.
         controller: how the signal moves; `SelfTuningController()` by default.
-        phases: 2, ask first and send the model to volunteers only; or 1, send it to all, some abstain.
-        weights: "inverse-participation", the default of weighted averages; "stored-updates", which also lets the
-            last update of those who stay away count (the server keeps one for each node); or "plain".
+        phases: 2, ask first and send the model to participants only; or 1, send it to all, some abstain.
+        weights: "inverse-participation", the default of weighted averages; "stored-updates", which also uses
+            the last update of nodes that do not participate (the server keeps one per node); or "plain".
         prior_rounds: every history starts from capacity / nodes, worth so many rounds. Public.
         ask_timeout: seconds to wait for answers.
         startup_timeout: seconds to wait for the strategy's `min_available_nodes` before round 1.
         delta: the slack of the total in the account.
-        observer: against whom clients count on a promise: "every-report", the server. Nothing else is possible here:
-            a Flower server sees every answer.
+        observer: "every-report", the server. Nothing else is possible here: a Flower server sees every report.
         message_type: of the strategy's training messages: the question goes to the same train function.
 
     Raises:
-        ValueError: a setting out of range, or a strategy that does not go with a cohort that differs by round.
+        ValueError: a setting out of range, or a strategy that cannot use another set of nodes in each round.
 
     Example:
         >>> from flwr.serverapp.strategy import FedAvg
@@ -202,7 +201,7 @@ class SelfSelection(Strategy):
         return f"SelfSelection({type(self.strategy).__name__}, capacity={self.capacity})"
 
     def start(self, grid: Grid, initial_arrays: ArrayRecord, *args: Any, **kwargs: Any) -> flower.Result:
-        """Run the strategy from the start, as `Strategy.start` does; histories and signal begin anew."""
+        """Run the strategy from the start, as `Strategy.start` does; histories and signal begin again."""
         if type(self.strategy).start is not Strategy.start:
             log(WARNING, "SelfSelection does not call %s.start(), which is its own", type(self.strategy).__name__)
         self._reset()
@@ -221,10 +220,10 @@ class SelfSelection(Strategy):
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """Ask who comes, and let the strategy configure the volunteers' training.
+        """Ask all nodes, and let the strategy configure the participants' training.
 
         Raises:
-            ValueError: before the first round, a capacity that the mechanism cannot bring about.
+            ValueError: before the first round, a capacity that the mechanism cannot meet.
             TurnoutError: too few nodes at the start, or every node refuses the first question.
         """
         if self._selection is None:
@@ -234,27 +233,32 @@ class SelfSelection(Strategy):
         self._model, self._sent = arrays, []
         selection.book.saw(tally.asked)
         if selection.out_of_reach(len(tally.asked)):
-            log(WARNING, "%d nodes cannot bring capacity %.4g at any signal", len(tally.asked), selection.capacity)
+            log(WARNING, "%d nodes cannot meet capacity %.4g at any signal", len(tally.asked), selection.capacity)
         if self.phases == 2:
             self._ask(server_round, grid)
             selection.close(tally, server_round)
             self._tell(tally)
-        come = tally.volunteers if self.phases == 2 else tally.asked
-        tally.skipped = len(come) < self._needed
+        chosen = tally.participants if self.phases == 2 else tally.asked
+        tally.skipped = len(chosen) < self._needed
         if tally.skipped:
-            log(INFO, "configure_train: round skipped, %d nodes come and %d are needed", len(come), self._needed)
+            log(
+                INFO,
+                "configure_train: round skipped, %d nodes participate and %d are needed",
+                len(chosen),
+                self._needed,
+            )
             return []
-        messages = self._configure(server_round, arrays, config, VolunteersGrid(grid, come))
+        messages = self._configure(server_round, arrays, config, ParticipantsGrid(grid, chosen))
         self._sent = [message.metadata.dst_node_id for message in messages]
         return messages
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """Check the updates, weigh them, and let the strategy put them together."""
+        """Check the updates, weight them, and let the strategy aggregate them."""
         selection, tally = self._selection, self._tally
         if selection is None or tally is None:
-            raise TurnoutError("aggregate_train came before configure_train: run the strategy with start()")
+            raise TurnoutError("aggregate_train was called before configure_train: run the strategy with start()")
         replies = list(replies)
         errors = [reply for reply in replies if reply.has_error()]
         check = UpdateCheck(self._model, self._weight_key, not isinstance(self.strategy, flower.FedXgbBagging))
@@ -264,7 +268,7 @@ class SelfSelection(Strategy):
         for fault in faults:
             log(WARNING, "aggregate_train: faulty update left out, %s", fault)
         tally.trained, tally.faulty_updates = len(good), len(faults)
-        tally.failed_trainings = (len(self._sent) if self.phases == 2 else len(tally.volunteers)) - len(good)
+        tally.failed_trainings = (len(self._sent) if self.phases == 2 else len(tally.participants)) - len(good)
         tally.skipped = tally.skipped or len(good) < (1 if self.phases == 2 else self._needed)
         arrays, metrics = None, None
         if not tally.skipped:
@@ -307,12 +311,12 @@ class SelfSelection(Strategy):
             remedy = "capacity is a number of clients, not a share; or lower min_train_nodes"
             raise invalid("capacity", allowed, capacity, remedy)
         if self.phases not in (1, 2):
-            raise invalid("phases", "1 or 2", self.phases, "2 asks first, and sends the model to volunteers only")
+            raise invalid("phases", "1 or 2", self.phases, "2 asks first, and sends the model to participants only")
         for name in ("ask_timeout", "startup_timeout", "prior_rounds"):
             check_number(name, getattr(self, name), "above 0", _positive, "leave it out")
         check_number("delta", self.delta, "from 0 and below 1", lambda delta: 0.0 <= delta < 1.0, "try 1e-6")
         if self.observer != EVERY_REPORT:
-            remedy = "a Flower server sees every answer by its node, and histories move by the bit: leave it out"
+            remedy = "a Flower server sees every report by its node, and histories move by the bit: leave it out"
             raise invalid("observer", repr(EVERY_REPORT), repr(self.observer), remedy)
         if self.mechanism is not None:
             check_mechanism(self.mechanism)
@@ -322,7 +326,7 @@ class SelfSelection(Strategy):
             mechanism_text(self.mechanism)
 
     def _prepare(self, grid: Grid) -> Selection:
-        """Before round 1: wait for the nodes, then fix what is public and see that the capacity can be met."""
+        """Before round 1: wait for the nodes, then fix what is public and check that the capacity can be met."""
         clients = self._wait(grid)
         capacity = self.capacity.capacity(clients) if isinstance(self.capacity, AtLeast) else float(self.capacity)
         share = capacity / clients
@@ -339,7 +343,7 @@ class SelfSelection(Strategy):
         return Selection(capacity, clients, mechanism, prior, self.controller, account, book)
 
     def _wait(self, grid: Grid) -> int:
-        """Until `min_available_nodes` are there, and a little longer for as many as the capacity needs."""
+        """Wait until `min_available_nodes` are connected, and a little longer for as many as the capacity needs."""
         least = max(1, int(getattr(self.strategy, "min_available_nodes", 1)))
         wanted = self.capacity.number + 1 if isinstance(self.capacity, AtLeast) else self.capacity
         most = 1.0 if self.mechanism is None else shares_reached(self.mechanism)[1]
@@ -376,7 +380,7 @@ class SelfSelection(Strategy):
         self._stop_if_all_refuse(tally, selection)
 
     def _configure(
-        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: VolunteersGrid
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: ParticipantsGrid
     ) -> list[Message]:
         """The strategy's own messages, each with the question beside the model."""
         selection, tally = self._selection, self._tally
@@ -395,19 +399,19 @@ class SelfSelection(Strategy):
         return messages
 
     def _own(self, config: ConfigRecord) -> ConfigRecord:
-        """A copy that strategies may write into, kept from round to round: some let a setting fade in it."""
+        """A copy that strategies may write into, kept from round to round: some decrease a setting in it."""
         if self._config is None or self._config[0] is not config:
             self._config = (config, ConfigRecord(dict(config)))
         return self._config[1]
 
     def _close_one_phase(self, server_round: int, replies: list[Message], errors: list[Message]) -> None:
-        """In one phase the updates are the answers: whoever sent one, good or garbage, has come."""
+        """In one phase the updates are the reports: a node that sent one, valid or not, participates."""
         selection, tally = self._selection, self._tally
         assert selection is not None
         assert tally is not None
         tally.asked = list(self._sent)
-        came = {reply.metadata.src_node_id for reply in replies if not reply.has_error()}
-        tally.volunteers = [node for node in self._sent if node in came]
+        sent = {reply.metadata.src_node_id for reply in replies if not reply.has_error()}
+        tally.participants = [node for node in self._sent if node in sent]
         for error in errors:
             tally.count_error(error)
         self._stop_if_all_refuse(tally, selection)
@@ -427,11 +431,11 @@ class SelfSelection(Strategy):
         tally.effective_share = effective_share(own.values())
 
     def _stop_if_all_refuse(self, tally: Tally, selection: Selection) -> None:
-        """If in the first round every node refuses, something is set up wrongly, and no later round will differ."""
+        """If every node refuses in the first round, the setup is wrong, and no later round will differ."""
         bad = tally.counts.get("refused", 0) + tally.counts.get("failed", 0)
         if selection.reports == 0 and tally.asked and bad == len(tally.asked) and not tally.heard:
             raise TurnoutError(
-                f"all {bad} nodes refused or failed to answer who comes ({tally.reasons[0]}): register "
+                f"all {bad} nodes refused or failed to report ({tally.reasons[0]}): register "
                 "self_selection_mod(...) as the first mod of the train function, and give it what it asks for"
             )
 
@@ -440,7 +444,7 @@ class SelfSelection(Strategy):
         log(
             INFO,
             "configure_train: %d of %d nodes participate (capacity %.4g, signal %.6g), %d abstained, %s%d not heard",
-            len(tally.volunteers),
+            len(tally.participants),
             len(tally.asked),
             self._selection.capacity,
             tally.signal,

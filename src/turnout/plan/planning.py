@@ -94,9 +94,7 @@ def plan(goal: Goal) -> Plan:
     """
     maker, chosen, others = _choose(goal)
     aim = goal.gap
-    for _ in range(
-        4
-    ):  # offers are compared in the long run; a short run has a larger gap: aim for a smaller one
+    for _ in range(4):  # offers are compared in the long run; a short run has a larger gap: aim for a smaller one
         made, start, account = chosen.mechanism, chosen.start, chosen.account
         assert made is not None and start is not None and account is not None  # noqa: PT018
         found = outlook(goal.problem, made, goal.rounds, goal.averaging, start)

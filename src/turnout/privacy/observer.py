@@ -67,9 +67,7 @@ class Observer:
         if self.sees not in OBSERVERS:
             raise invalid("observer", " or ".join(map(repr, OBSERVERS)), repr(self.sees), "who is the observer?")
         if self.missing not in (ABSENT, LAST):
-            raise invalid(
-                "missing", f"{ABSENT!r} or {LAST!r}", repr(self.missing), "choose how silence is counted"
-            )
+            raise invalid("missing", f"{ABSENT!r} or {LAST!r}", repr(self.missing), "choose how silence is counted")
         if self.sees == EVERY_REPORT and self.honest is not None:
             remedy = "leave it out: nobody hides a client whose every report is seen"
             raise invalid("honest", "given for an observer of the sum alone", self.honest, remedy)

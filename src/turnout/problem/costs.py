@@ -1,4 +1,4 @@
-"""What taking part costs each client: a convex function of how often it does."""
+"""The cost of participation of each client: a convex function of its average."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def polynomial(terms: Any, at: Any, x: Any, factors: Any, gaps: Any, lowest: int
         terms: coefficients, shape (terms, clients), powers ascending.
         at: which clients.
         x: the average of those clients.
-        factors: one number a term.
+        factors: one number per term.
         gaps: differences of successive powers.
         lowest: the lowest power.
     """
@@ -105,13 +105,13 @@ class PolynomialCosts:
         if table.ndim != 2 or table.shape[1] != len(powers) or len(table) == 0:
             raise invalid(
                 "coefficients",
-                f"a table of shape (clients, {len(powers)}), one column a power",
+                f"a table of shape (clients, {len(powers)}), one column per power",
                 f"shape {table.shape}",
-                "give one row a client and one column for each of the powers",
+                "give one row per client and one column per power",
             )
         order = np.argsort(powers, kind="stable")
         self.powers = tuple(powers[t] for t in order)
-        # One contiguous row a term: both NumPy and the kernels stream over clients.
+        # One contiguous row per term: both NumPy and the kernels stream over clients.
         self._terms = np.ascontiguousarray(table.T[order])
         self._terms.flags.writeable = False
         self._prepare()
@@ -144,7 +144,7 @@ class PolynomialCosts:
         return some
 
     def __getstate__(self) -> dict[str, Any]:
-        """Contiguous, so that a part sent to another process travels as it lies in memory."""
+        """Contiguous, so that a part can be sent to another process without a copy."""
         return self.__dict__ | {"_terms": np.ascontiguousarray(self._terms)}
 
     def __repr__(self) -> str:
@@ -220,8 +220,7 @@ class PolynomialCosts:
 def check_costs(costs: Costs) -> None:
     """Refuse costs that are not finite, increasing and strictly convex on [0, 1].
 
-    The slope is looked at in 33 places. The paper's assumptions are what the optimum and the
-    convergence rest on.
+    The slope is checked at 33 points. The optimum and the convergence need these assumptions of the paper.
 
     Raises:
         ValueError: names the first offending client and value.

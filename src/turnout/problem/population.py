@@ -1,4 +1,4 @@
-"""Where clients come from: the paper's population, a description in TOML, or a table."""
+"""Populations: the paper's, a description in TOML, or a table."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from turnout.settings import RUN_KEYS, Table, read_toml
 
 @dataclass(frozen=True, eq=False)
 class Population:
-    """Clients before anyone has asked for a number of them: costs and weights.
+    """Clients without a capacity: their costs and weights.
 
     Example:
         >>> paper_population(seed=0)
@@ -139,7 +139,7 @@ def population_from_table(table: Table, *, seed: int | None = None, clients: int
         seed = 7
         [[population.groups]]
         clients = 300
-        weight = 7400                                      # optional: whole units each brings
+        weight = 7400                                      # optional: whole units
         cost = { 2 = { uniform = [0, 40] }, 4 = 1.5 }      # power = coefficient, or its distribution
 
     Distributions: a number; `uniform = [low, high]`; `lognormal = [median, spread]`;
@@ -218,14 +218,14 @@ def _draw(name: str, spec: Any, size: int, generator: np.random.Generator) -> Ar
 
 
 def _read_csv(path: Path) -> Population:
-    """A header `x^2,x^4,weight` and one row a client."""
+    """A header `x^2,x^4,weight` and one row per client."""
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
             rows = [row for row in csv.reader(file) if row]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise FileProblem(f"{path}: cannot be read ({error}): check the path") from error
     if len(rows) < 2:
-        raise FileProblem(f"{path}: holds no clients: expected a header such as x^2,x^4,weight and one row a client")
+        raise FileProblem(f"{path}: holds no clients: expected a header such as x^2,x^4,weight and one row per client")
     header = [name.strip() for name in rows[0]]
     for name in header:
         if name != "weight" and not (name.startswith("x^") and name[2:].isdigit()):
@@ -251,7 +251,7 @@ def _read_npz(path: Path) -> Population:
         with np.load(path, allow_pickle=False) as file:
             arrays = {name: file[name] for name in ("coefficients", "powers", "weights") if name in file.files}
     except (OSError, EOFError, ValueError, AttributeError, TypeError, zipfile.BadZipFile) as error:
-        raise FileProblem(f"{path}: cannot be read as .npz ({error}): check the path and write it anew") from error
+        raise FileProblem(f"{path}: cannot be read as .npz ({error}): check the path and write it again") from error
     if not {"coefficients", "powers"} <= set(arrays):
         raise FileProblem(f"{path}: holds no population: expected the arrays coefficients and powers")
     powers = tuple(np.atleast_1d(arrays["powers"]).tolist())

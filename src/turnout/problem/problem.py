@@ -23,7 +23,7 @@ class Problem:
     Args:
         costs: the clients' costs.
         capacity: what the server needs in each round, on average.
-        weights: what a client brings when it takes part, in whole units (a charger's watts),
+        weights: how much each client adds to the turnout, in whole units (a charger's watts),
             shape (clients,); None means one each.
 
     Raises:
@@ -64,12 +64,12 @@ class Problem:
 
     @cached_property
     def most(self) -> int:
-        """What all clients together bring: their number, or the sum of their weights."""
+        """The largest turnout: the number of clients, or the sum of their weights."""
         return len(self.costs) if self.weights is None else int(self.weights.sum())
 
     @property
     def unit_weights(self) -> Weights | int:
-        """The weights, or the number 1: what formulas multiply with."""
+        """The weights, or the number 1."""
         return 1 if self.weights is None else self.weights
 
     def cost(self, average: Array) -> float:
@@ -77,7 +77,7 @@ class Problem:
         return total_cost(self.costs, average)
 
     def random_cost(self) -> float:
-        """The total cost where a server picks clients at random: every average is capacity / what all bring."""
+        """The total cost if a server selects clients at random: every average is capacity / most."""
         return self.cost(np.full(len(self), self.capacity / self.most))
 
 
@@ -96,13 +96,13 @@ def total_cost(costs: Costs, average: Array, present: npt.NDArray[np.bool_] | No
 
 def check_capacity(capacity: float, most: int) -> None:
     """Refuse a capacity that no averages between 0 and 1 can meet."""
-    allowed = f"above 0 and at most {most} (what all clients bring together)"
+    allowed = f"above 0 and at most {most} (the sum of all weights)"
     remedy = "choose a capacity in that range, or add clients"
     check_number("capacity", capacity, allowed, lambda given: 0.0 < given <= most, remedy)
 
 
 def check_problem(problem: object) -> None:
-    """Refuse what is no problem, at the entrances: a population alone does not say what is needed.
+    """Refuse anything but a problem; a population has no capacity.
 
     Example:
         >>> from turnout import paper_population
@@ -117,7 +117,9 @@ def check_problem(problem: object) -> None:
 def _check_weights(weights: npt.ArrayLike, clients: int) -> Weights:
     given = np.asarray(weights)
     if given.shape != (clients,):
-        raise invalid("weights", f"of shape ({clients},), one a client", f"shape {given.shape}", "give one a client")
+        raise invalid(
+            "weights", f"of shape ({clients},), one per client", f"shape {given.shape}", "give one per client"
+        )
     good = np.isfinite(given) & (given >= 1) & (given <= 2**52) & (given == np.floor(given))
     if not good.all():
         client = int(np.argmin(good))
@@ -125,7 +127,7 @@ def _check_weights(weights: npt.ArrayLike, clients: int) -> Weights:
             "weights",
             "whole numbers from 1 up",
             f"{given[client]} for client {client}",
-            "use a smaller unit (watts, not kilowatts), and leave out clients that bring nothing",
+            "use a smaller unit (watts, not kilowatts), and leave out clients of weight 0",
         )
     if float(np.sum(given, dtype=np.float64)) > 2**53:
         raise invalid(

@@ -1,4 +1,4 @@
-"""The exact answer, from the KKT conditions: f_i'(x_i) = price * w_i wherever 0 < x_i < 1."""
+"""The exact optimum, from the KKT conditions: f_i'(x_i) = price * w_i wherever 0 < x_i < 1."""
 
 from __future__ import annotations
 
@@ -85,8 +85,8 @@ class Optimum:
 def optimum(problem: Problem) -> Optimum:
     """Solve the problem exactly; a million clients take seconds.
 
-    One price decides every client's average (the inverse of its slope), and what all of them
-    bring rises with it: so one bracketed search for the price at which they bring the capacity.
+    One price decides every client's average (the inverse of its slope), and the turnout rises with the
+    price: so one bracketed search finds the price that meets the capacity.
 
     Example:
         >>> from turnout.problem.costs import PolynomialCosts

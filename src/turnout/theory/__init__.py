@@ -1,4 +1,4 @@
-"""Where a run settles, how fast, and which gain: `predict`, `tune`, and what a mechanism can reach.
+"""Where a run settles, how fast, and which gain: `predict`, `tune`, and the turnouts that a mechanism can reach.
 
 Numbers from equations, checked against simulations.
 """

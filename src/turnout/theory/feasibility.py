@@ -17,7 +17,7 @@ Members = npt.NDArray[np.bool_] | None
 
 
 def reachable(problem: Problem, mechanism: Mechanism, members: Members = None) -> tuple[float, float]:
-    """(least, most) turnout on average: what a signal of 0 and an endless one bring.
+    """(least, most) turnout on average: at a signal of 0, and at an infinite one.
 
     Example:
         >>> from turnout.algorithm import PaperCoin
@@ -40,7 +40,7 @@ def reachable(problem: Problem, mechanism: Mechanism, members: Members = None) -
 
 
 def widest(mechanism: Mechanism) -> tuple[Any, Any]:
-    """(least, most) probability of a client at any signal; a box that follows the average goes where that goes.
+    """(least, most) probability of a client at any signal; a box that follows the average moves with it.
 
     Example:
         >>> from turnout.algorithm import Clamp
@@ -54,7 +54,7 @@ def widest(mechanism: Mechanism) -> tuple[Any, Any]:
 
 
 def _brought(problem: Problem, chance: Any, members: Members) -> float:
-    """What comes on average when each client takes part with this probability, shared or its own."""
+    """The mean turnout if each client participates with this probability, shared or its own."""
     if np.ndim(chance) == 0 and members is None:
         return float(chance) * problem.most
     here: Any = True if members is None else members
@@ -64,13 +64,13 @@ def _brought(problem: Problem, chance: Any, members: Members) -> float:
 def check_feasible(
     problem: Problem, mechanism: Mechanism, capacity: float | None = None, members: Members = None
 ) -> None:
-    """Refuse a capacity that the mechanism cannot bring about at any signal.
+    """Refuse a capacity that the mechanism cannot meet at any signal.
 
     Args:
         problem: the clients and the capacity.
-        mechanism: its coin alone brings some clients, whatever the signal.
+        mechanism: by its coin some clients participate, whatever the signal.
         capacity: another capacity than the problem's (from a schedule).
-        members: the clients that are there then; None: all.
+        members: the clients that are members then; None: all.
 
     Raises:
         ValueError: names the range that is possible.
@@ -81,8 +81,8 @@ def check_feasible(
         >>> check_feasible(paper_population().problem(150), PaperCoin(beta=1.0))
         Traceback (most recent call last):
         ...
-        ValueError: capacity must be above 220.7 and at most 1200.0 (what the mechanism brings at any signal), \
-got 150: raise capacity, or choose parameters whose coin alone brings fewer
+        ValueError: capacity must be above 220.7 and at most 1200.0 (the turnouts that the mechanism can reach), \
+got 150: raise capacity, or choose parameters with a smaller coin
     """
     check_problem(problem)
     check_mechanism(mechanism)
@@ -91,14 +91,14 @@ got 150: raise capacity, or choose parameters whose coin alone brings fewer
     if not least < wanted <= most * (1.0 + 1e-12):
         raise invalid(
             "capacity",
-            f"above {least:.1f} and at most {most:.1f} (what the mechanism brings at any signal)",
+            f"above {least:.1f} and at most {most:.1f} (the turnouts that the mechanism can reach)",
             wanted,
             _remedy(wanted <= least, most < problem.most * (1.0 - 1e-12)),
         )
 
 
 def _remedy(too_low: bool, held_back: bool) -> str:
-    """What to do; `held_back`: the mechanism's box keeps some away who would come."""
+    """What to do; `held_back`: the mechanism's box keeps clients away that would participate."""
     if too_low:
-        return "raise capacity, or choose parameters whose coin alone brings fewer"
+        return "raise capacity, or choose parameters with a smaller coin"
     return "lower capacity, or choose parameters with a wider box" if held_back else "lower capacity, or add clients"

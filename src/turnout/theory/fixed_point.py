@@ -1,4 +1,4 @@
-"""Where a run ends up, and how it gets there: a forecast without a simulation."""
+"""Where a run will be, and its path: a forecast without a simulation."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from turnout.problem import Array, Optimum, Problem, optimum, rising_root
 from turnout.theory.feasibility import check_feasible
 from turnout.theory.mean_field import MeanField, Moments
 
-_EXACT = 20_000_000  # client-rounds that are followed one by one; later rounds are taken together
-_STRIDE = 0.1  # then: steps of so much in the logarithm of the round
+_EXACT = 20_000_000  # client-rounds that are computed one by one; later rounds in larger steps
+_STRIDE = 0.1  # later: the step in the logarithm of the round
 _POINTS = 160  # of a path; fewer for very many clients, whose cost takes long to add up
 
 
 @dataclass(frozen=True, eq=False)
 class Path:
-    """How a forecast gets to its last round; arrays of shape (points,)."""
+    """The path of a forecast to its last round; arrays of shape (points,)."""
 
     rounds: Array
     signal: Array
@@ -35,7 +35,7 @@ class Path:
 
 @dataclass(frozen=True, eq=False)
 class Forecast:
-    """What to expect of a run.
+    """The forecast of a run.
 
     Attributes:
         average: the clients' mean averages, shape (clients,).
@@ -43,9 +43,9 @@ class Forecast:
         signal: where the signal is; for a finite run, its mean over the last half.
         cost: the expected total cost.
         best: the optimum, to compare with.
-        rounds: after so many; None is the limit.
-        spread: the standard deviation of the turnout; with no controller, what cannot be avoided.
-        path: how a finite run gets there.
+        rounds: after this number of rounds; None is the limit.
+        spread: the standard deviation of the turnout; without a controller, the noise of the coins alone.
+        path: of a finite run.
 
     Example:
         >>> from turnout import PaperCoin, paper_population
@@ -107,11 +107,11 @@ def predict(
         problem: the clients and the capacity.
         mechanism: how intent becomes a probability.
         rounds: forecast this round; None means the limit.
-        controller: makes the start-up the controller's own, and the spread include its unrest; without
-            one the signal is the balancing one throughout.
+        controller: its start-up and its effect on the spread are included; without one, each round has the
+            signal that balances it.
         start: where averages begin; None is the paper's start, where everyone takes part in round 0.
         averaging: how histories move; by the bit, all of them remembered, unless given.
-        exact: follow so many rounds one by one, and later ones together, which is quicker; as many as 20 million
+        exact: compute this number of rounds one by one, and later ones in larger steps, which is quicker; 20 million
             client-rounds, unless given.
 
     Raises:
@@ -163,7 +163,7 @@ def long_run(field: MeanField, guess: float) -> tuple[float, Array]:
 
 
 def turnout_spread(field: MeanField, signal: float, moments: Moments, controller: Controller | None) -> float:
-    """The standard deviation of the turnout: the tosses', and what the integral controller adds by chasing them.
+    """The standard deviation of the turnout: of the coins, and what the integral controller adds by following them.
 
     With g = gain * slope, the turnout's error e and the signal's effect u obey u' = u - g e; solved for the
     variance with the signal 0 rounds old, and 1 round old (the paper's).

@@ -1,4 +1,4 @@
-"""The algorithm with its noise averaged out: probabilities in place of tosses.
+"""The algorithm with its noise averaged out: probabilities in place of coins.
 
 A client's average after k rounds is itself random. Where the probability bends with it (rare
 participation, costs with f'(0) > 0) its spread matters as well as its mean, so both are carried.
@@ -36,7 +36,7 @@ class Moments:
     def points(self) -> list[tuple[Array, Array]]:
         """Two (weight, average) pairs with exactly this mean and variance, both inside [0, 1].
 
-        Even at the middle; skewed near the bounds, as the truth is.
+        Symmetric in the middle; skewed near the bounds, as the true distribution is.
         """
         spread = np.sqrt(self.variance)
         with np.errstate(all="ignore"):
@@ -65,12 +65,12 @@ def _legal(mean: Array, variance: Array) -> tuple[Array, Array]:
 
 @dataclass(frozen=True, eq=False)
 class MeanField:
-    """A population and its mechanism, answering a signal without noise."""
+    """A population and its mechanism: the response to a signal, without noise."""
 
     problem: Problem
     mechanism: Mechanism
     tosses: bool = True
-    """Whether averages move by the bit, so that tosses spread them, or by the probability."""
+    """Whether averages move by the bit (then the coins add variance), or by the probability."""
 
     @cached_property
     def costs(self) -> Costs:
@@ -100,7 +100,7 @@ class MeanField:
         return chance, covariance
 
     def toss_variance(self, chance: Array) -> Array:
-        """The variance that one toss brings into what an average moves by, shape (clients,)."""
+        """The variance that one coin adds to the change of an average, shape (clients,)."""
         return chance * (1.0 - chance) if self.tosses else np.zeros(len(chance))
 
     def after(self, moments: Moments, chance: Array, covariance: Array, rounds: float) -> Moments:
@@ -112,22 +112,22 @@ class MeanField:
         return sum(float(np.sum(weight * self.problem.costs.value(x))) for weight, x in moments.points())
 
     def brought(self, chances: Array) -> float:
-        """The turnout that these probabilities bring on average."""
+        """The mean turnout at these probabilities."""
         return float(np.sum(self.problem.unit_weights * chances))
 
     def noise(self, chances: Array) -> float:
-        """The variance of the turnout that these probabilities make unavoidable."""
+        """The variance of the turnout at these probabilities."""
         weights = self.problem.unit_weights
         return float(np.sum(weights * weights * chances * (1.0 - chances)))
 
     def slope(self, signal: float, moments: Moments) -> float:
-        """How fast the turnout rises with the signal while the averages stand still."""
+        """The slope of the turnout in the signal, at fixed averages."""
         step = 1e-3 * signal if signal > 0.0 else 1e-9
         low, high = (self.brought(self.expected(signal + move, moments)[0]) for move in (-step, step))
         return (high - low) / (2.0 * step)
 
     def balancing_signal(self, moments: Moments, guess: float, precision: float = 1e-12) -> float:
-        """The signal at which clients of these averages meet the capacity."""
+        """The signal at which clients with these averages meet the capacity."""
         capacity = self.problem.capacity
         return rising_root(
             lambda signal: self.brought(self.expected(signal, moments)[0]) - capacity, guess, precision * capacity

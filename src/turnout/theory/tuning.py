@@ -1,4 +1,4 @@
-"""How boldly the server may move the signal: the stable gains, a good one, and how soon it settles."""
+"""The gain of the integral controller: the stable gains, a good one, and how soon the turnout settles."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from turnout.theory.fixed_point import long_run, predict
 from turnout.theory.mean_field import MeanField, Moments
 
 SHARE_OF_THE_BOUND = 0.2
-"""Of the largest stable gain: quick, and with the signal one round old the turnout spreads only 7 % wider."""
+"""The share of the largest stable gain: quick, and at a lag of 1 the spread of the turnout is only 7 % larger."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Tuning:
 
     @property
     def initial(self) -> float:
-        """A first signal from which few come rather than many."""
+        """A first signal at which too few participate rather than too many."""
         return 0.1 * self.signal
 
     def __repr__(self) -> str:
@@ -57,7 +57,7 @@ class Tuning:
 def tune(problem: Problem, mechanism: Mechanism, start: Prior | None = None) -> Tuning:
     """The stable gains of the integral controller for a population, and a good one.
 
-    The turnout answers the signal with a slope S while the averages stand still, and the signal
+    The turnout has a slope S in the signal while the averages are fixed, and the signal
     that decides a round is one round old. With g = gain * S the error obeys
     e(k+1) = e(k) - g e(k-1), whose roots leave the unit circle at g = 1.
 
@@ -84,7 +84,7 @@ def tune(problem: Problem, mechanism: Mechanism, start: Prior | None = None) -> 
     largest = _bound(field, signal, _exactly(average))
     at_start = _bound_along_the_start(field, signal, 1.0 if start is None else start.average)
     gain = SHARE_OF_THE_BOUND * min(largest, at_start)
-    if not math.isfinite(gain):  # nobody answers the signal: any gain does
+    if not math.isfinite(gain):  # no client follows the signal: any gain will do
         gain = 0.01 * signal / problem.capacity
     tuned = Tuning(largest, at_start, gain, signal, None)
     return replace(tuned, settling_rounds=_settling(problem, mechanism, tuned.controller(), start))

@@ -140,7 +140,7 @@ def test_progress_and_ctrl_c(folder):
     assert process.returncode == 130
     first, table, page = output.splitlines()
     assert "interrupted after" in first
-    assert "of 6,000 runs; the same command goes on from there" in first
+    assert "of 6,000 runs; the same command resumes" in first
     assert (table, page) == ("table out/table.csv", "page out/summary.html")
     rows = (folder / "out/table.csv").read_text().splitlines()
     assert 5 <= len(rows) - 1 == stored(folder) < 6000

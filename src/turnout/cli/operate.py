@@ -224,6 +224,4 @@ def restore(
     typer.echo(
         "undone: every enrolment, revocation, code, capacity and mode since then; codes used since are valid again"
     )
-    typer.echo(
-        "next: `turnout operate revoke` the devices that were revoked since, `turnout serve`, then `turnout operate resume`"
-    )
+    typer.echo("next: `turnout operate revoke` what was revoked since, `turnout serve`, then `turnout operate resume`")

@@ -18,8 +18,7 @@ from turnout.errors import invalid
 from turnout.service.coordinator.coordinator import Coordinator
 from turnout.service.coordinator.device_app import DeviceApp
 from turnout.service.coordinator.overview import Overview
-from turnout.service.listening.bounded_http import Bounds
-from turnout.service.listening.listeners import Bound, Listener, serve_listeners
+from turnout.service.listening.listeners import Bound, Bounds, Listener, serve_listeners
 from turnout.service.operator.app import operator_app
 from turnout.service.operator.guard import LOOPBACK
 from turnout.service.protocol import check_run_name

@@ -51,7 +51,8 @@ class Bounds:
         head_bytes: of request line and headers, where others than this machine can connect.
         idle_seconds: from an answer to the next request.
         stall_seconds: for which a client may take nothing of its answer (on Linux).
-        most_connections: so many open files are allowed; the system then takes no further connections.
+        most_connections: of which each has one request at a time. So many open files are asked for; while there are
+            more than twice as many connections, all requests are answered 503.
 
     Example:
         >>> Bounds(idle_seconds=5).head_bytes
@@ -252,6 +253,8 @@ async def _open(listener: Listener, closing_seconds: int) -> _Opened:
         listener.app,
         # Only h11 bounds a request's head. Where only this machine can connect, as behind a proxy, httptools is faster.
         http="httptools" if _only_here(sockets) else "h11",
+        # A request counts until some time after its answer: where all devices ask again at once, each counts twice.
+        limit_concurrency=2 * bounds.most_connections + 1,
         h11_max_incomplete_event_size=bounds.head_bytes,
         timeout_keep_alive=bounds.idle_seconds,
         timeout_graceful_shutdown=closing_seconds,

@@ -31,7 +31,7 @@ from turnout.service import (
 )
 from turnout.service.coordinator.coordinator import Coordinator
 from turnout.service.coordinator.open_round import Answered, Entry
-from turnout.service.http import NO_STORE, Limiter, Receive, Scope, Send, address_group, read_body, send_json
+from turnout.service.http import CLOSE, NO_STORE, BodyReader, Limiter, Receive, Scope, Send, address_group, send_json
 from turnout.service.store import StoreProblem
 
 Headers = tuple[tuple[bytes, bytes], ...]
@@ -64,6 +64,7 @@ class DeviceApp:
         self._reports = Limiter(REPORTS_A_SECOND, REPORTS_AT_ONCE)
         self._enrolments = Limiter(ENROLMENTS_A_SECOND, ENROLMENTS_AT_ONCE)
         self._wrong = Limiter(WRONG_A_SECOND, WRONG_AT_ONCE)
+        self._bodies = BodyReader(LARGEST_BODY)
         self._held: dict[int, int] = {}
         self._log = SparingLog(Log("devices"))
         self._rest = Starlette(
@@ -91,9 +92,9 @@ class DeviceApp:
     async def _report(self, scope: Scope, receive: Receive, send: Send) -> None:
         coordinator = self._coordinator
         arrived = coordinator.clock()
-        body = await read_body(receive, LARGEST_BODY)
+        body = await self._bodies.read(receive)
         if body is None:
-            return await _refuse(send, 413, "size", f"a body has at most {LARGEST_BODY} bytes")
+            return await send_json(send, *_NO_BODY)
         try:
             slot, refusal = await self._device(scope, arrived)
         except StoreProblem:
@@ -205,9 +206,9 @@ class DeviceApp:
         if wait := self._enrolments.allow(address, now):
             coordinator.count("requests over the rate")
             return _response(*_slower(wait))
-        body = await read_body(request.receive, LARGEST_BODY)
+        body = await self._bodies.read(request.receive)
         if body is None:
-            return _problem(413, "size", f"a body has at most {LARGEST_BODY} bytes")
+            return _response(*_NO_BODY)
         try:
             found = fields(read_json(body), {"code": str, "nonce": str}, "enrolment")
             if not 16 <= len(found["nonce"]) <= 200:
@@ -235,8 +236,8 @@ class DeviceApp:
         slot, refusal = await self._device(request.scope, self._coordinator.clock())
         if refusal is not None:
             return _response(*refusal)
-        if await read_body(request.receive, LARGEST_BODY) is None:
-            return _problem(413, "size", f"a body has at most {LARGEST_BODY} bytes")
+        if await self._bodies.read(request.receive) is None:
+            return _response(*_NO_BODY)
         await self._coordinator.withdraw(slot, "device", "left")
         return JSONResponse({"left": True})
 
@@ -249,6 +250,11 @@ class DeviceApp:
 
 
 _RETRY: Headers = ((b"retry-after", b"1"),)
+_NO_BODY: Refusal = (
+    413,
+    b'{"error":"size","message":"a body has at most %d bytes, and is sent at once"}' % LARGEST_BODY,
+    (CLOSE,),
+)
 _NO_TOKEN: Refusal = (
     401,
     b'{"error":"token","message":"no device has this token, or it was revoked: enrol again"}',

@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import difflib
 import importlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from turnout.errors import MissingExtra
 
 
 def lazy(
-    package: str, homes: Mapping[str, str], *, library: str = "", extra: str = ""
+    package: str, modules: Mapping[str, Iterable[str]], *, library: str = "", extra: str = ""
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """`__getattr__` and `__dir__` of a package whose names are loaded on first use.
 
     Args:
         package: its `__name__`.
-        homes: the module of each name, relative to the package.
+        modules: the names that each module has, relative to the package.
         library: what the modules need beside the base install, and
         extra: the extra that brings it.
     """
+    homes = {name: module for module, names in modules.items() for name in names}
 
     def load(name: str) -> Any:
         if name not in homes:

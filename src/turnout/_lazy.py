@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -29,10 +30,12 @@ def lazy(
             hint = f"did you mean {near[0]!r}?" if near else f"dir({package}) lists what there is"
             raise AttributeError(f"module {package!r} has no attribute {name!r}: {hint}")
         try:
-            return getattr(importlib.import_module(f"{package}.{homes[name]}"), name)
+            found = getattr(importlib.import_module(f"{package}.{homes[name]}"), name)
         except ModuleNotFoundError as missing:
             if not library or missing.name is None or missing.name.split(".")[0] != library:
                 raise
             raise MissingExtra(f"{package}.{name}", library=library, extra=extra) from None
+        setattr(sys.modules[package], name, found)  # found without this function from now on
+        return found
 
     return load, lambda: sorted(homes)

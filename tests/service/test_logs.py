@@ -59,7 +59,7 @@ def test_whatever_is_in_it_a_line_stays_one(written):
 
 
 def test_libraries_log_there_too_and_a_traceback_is_in_the_line(written):
-    logging.getLogger("uvicorn.error").warning("worker %d is %s", 3, "odd")
+    logging.getLogger("uvicorn.error").error("worker %d is %s", 3, "odd")
     try:
         raise RuntimeError("broken")
     except RuntimeError as problem:

@@ -24,7 +24,7 @@ from selection_peers import BY_SIZE, OMNISCIENT, OORT, OORT_CHEAP, OORT_TOLD_ALL
 from turnout import Classical, IntegralController, PaperCoin, Prior, optimum, paper_population, simulate
 from turnout.algorithm import Clamp, TrackingClamp
 from turnout.paper import SETTINGS, server
-from turnout.plan import Wish, plan
+from turnout.plan import Goal, plan
 from turnout.privacy import account_of, shown
 
 STORED = Path(__file__).parent / "results" / "comparison.json"
@@ -62,7 +62,7 @@ def problem_of(seed):
 @functools.cache
 def planned(rounds):
     """`turnout plan --budget 6`, on a population that is not among those measured."""
-    return plan(Wish(problem_of(PLANNED_ON), rounds=rounds, budget=BUDGET))
+    return plan(Goal(problem_of(PLANNED_ON), rounds=rounds, budget=BUDGET))
 
 
 def run(name, seed, rounds):

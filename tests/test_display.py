@@ -14,7 +14,7 @@ from turnout.attack import CostFamily, infer, reports_of
 from turnout.audit import Claim, MechanismReporter, audit
 from turnout.client import Decision, DurableClient, Ledger, Limit
 from turnout.display import card
-from turnout.plan import Wish, frontier, plan
+from turnout.plan import Goal, frontier, plan
 from turnout.privacy import certificate, floor, total_epsilon
 from turnout.service import ClosedRound, Members, Offer, Position, Rules, Safety, Timing, Welcome
 from turnout.service.agent import Agent, Membership
@@ -43,13 +43,13 @@ def run():
     return turnout.simulate(PROBLEM, Classical(), SERVER, 60, engine="numpy")
 
 
-def wish():
-    return Wish(PROBLEM, rounds=100, budget=6.0, gap=0.5, observer="sum")
+def goal():
+    return Goal(PROBLEM, rounds=100, budget=6.0, gap=0.5, observer="sum")
 
 
 @cache
 def planned():
-    return plan(wish())
+    return plan(goal())
 
 
 def audited():
@@ -90,7 +90,7 @@ SAID = [
     (lambda: certificate(Clamp(1.0)), "Certificate(pure epsilon 1 per report"),
     (lambda: certificate(Classical()), "Certificate(no bound per report"),
     (lambda: total_epsilon(0.25, 0.75, 100, 1e-6), "total epsilon"),
-    (lambda: wish(), "total epsilon at most 6, cost at most 50 % above the optimum, against an observer of the sum"),
+    (lambda: goal(), "total epsilon at most 6, cost at most 50 % above the optimum, against an observer of the sum"),
     (
         lambda: planned(),
         "Plan(Memoized(epsilon=6.0, price=12.2452, 9 levels): total epsilon 6.000 at delta 0 over 100 reports",

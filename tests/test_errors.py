@@ -106,7 +106,7 @@ WRONG = {
     "the optimum of a population": (lambda: optimum(paper_population()), r"got Population: call \.problem"),
     "a forecast of a population": (lambda: predict(paper_population(), Classical()), r"call \.problem\(capacity\)"),
     "a forecast of a name": (lambda: predict(PROBLEM, "clamp"), "mechanism must be .* got 'clamp'"),
-    "a wish for a population": (lambda: turnout.Wish(paper_population(), 100, budget=4.0), r"call \.problem"),
+    "a goal for a population": (lambda: turnout.Goal(paper_population(), 100, budget=4.0), r"call \.problem"),
     "a certificate of a name": (lambda: certificate("clamp"), "mechanism must be .* got 'clamp'"),
 }
 

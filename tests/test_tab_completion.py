@@ -38,7 +38,7 @@ def test_what_a_user_looks_for_first_is_at_the_root():
     for kind in mechanisms.values():
         assert getattr(package, kind.__name__) is kind
     assert {"Clamp", "Memoized", "certificate", "account_of"} <= set(dir(package))
-    assert package.Wish.__name__ == "Wish"
+    assert package.Goal.__name__ == "Goal"
 
 
 @pytest.mark.parametrize(("wrong", "hint"), [("clamp", "did you mean 'Clamp'?"), ("quux", "dir(turnout) lists")])
@@ -51,7 +51,7 @@ def test_a_wrong_name_gets_the_nearest(wrong, hint):
 @pytest.mark.parametrize("module", ["turnout.privacy.certificates", "turnout.privacy.accounts", "turnout.plan"])
 def test_a_name_of_the_root_hides_no_module(module):
     package = importlib.import_module("turnout")
-    _ = package.certificate, package.account_of, package.Wish
+    _ = package.certificate, package.account_of, package.Goal
     assert importlib.import_module(module).__name__ == module
     assert callable(package.certificate)
     assert callable(package.account_of)

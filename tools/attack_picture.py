@@ -45,7 +45,7 @@ def draw(lines: Lines) -> None:
             x, y = [errors.rounds for errors in seen], [100 * errors.cost for errors in seen]
             axis.plot(x, y, marker="o", markersize=3, label=name, **look)
         axis.axhline(100 * priors(lines)[PRIOR], color="black", linestyle="--", linewidth=1, label=PRIOR)
-        axis.set(xscale="log", yscale="log", xlabel="rounds seen", ylabel="median relative error")
+        axis.set(xscale="log", yscale="log", xlabel="observed rounds", ylabel="median relative error")
         axis.set_title("How well an observer of every report recovers the costs")
         ticks = [0.5, 1, 2, 5, 10, 20, 40]
         axis.set_yticks(ticks, [f"{tick:g} %" for tick in ticks])

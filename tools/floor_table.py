@@ -19,9 +19,9 @@ BEGIN, END = "<!-- table: tools/floor_table.py -->\n", "<!-- end of the table --
 TOTALS = (1.0, 2.0, 4.0, 6.0, 8.0)
 HEADER = (
     "total epsilon",
-    "floor: none is below",
+    "floor: no gap is below",
     "reached by the best channel",
-    "`Memoized`, usual levels, price known",
+    "`Memoized`, default levels, price known",
     "`LearnedMemoized`, 1,200 clients",
     "`LearnedMemoized`, 12,000 clients",
 )

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from turnout.algorithm import RandomizedResponse as RandomizedResponse
     from turnout.algorithm import SystemCoins as SystemCoins
     from turnout.algorithm import TrackingClamp as TrackingClamp
-    from turnout.plan import Wish as Wish
+    from turnout.plan import Goal as Goal
     from turnout.privacy import account_of, certificate
     from turnout.problem import Optimum as Optimum
     from turnout.problem import PolynomialCosts, Population, Problem, optimum, paper_population, read_population
@@ -106,7 +106,7 @@ __getattr__, _ = lazy(
             "paper_population",
             "read_population",
         ),
-        "plan": ("Wish",),
+        "plan": ("Goal",),
         "privacy": ("account_of", "certificate"),
         "theory": ("check_feasible", "predict"),
         "report": ("plot",),

@@ -10,7 +10,7 @@ Every message names the thing, what is allowed, what came, and the remedy.
     ├── RoundLost, RoundPassed, Conflict, Stopped, StoreRolledBack    a durable client (turnout.client)
     ├── NotReplayable     a saved run cannot be made again (turnout.attack.reports)
     ├── ReporterProblem   a reporter under audit fails (turnout.audit.reporters)
-    ├── Impossible        a wish that nothing can grant (turnout.plan)
+    ├── Impossible        a goal that nothing can reach (turnout.plan)
     ├── ShardLost, ClusterTrouble                     a cluster (turnout.simulation.engines.ray.cluster)
     ├── StoreProblem, StaleRound                      a coordinator's store (turnout.service.store.store)
     ├── ProtocolProblem, Unreachable                  a device and its coordinator (turnout.service)

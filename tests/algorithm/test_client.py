@@ -159,10 +159,10 @@ def test_an_average_counts_as_no_less_than_a_full_history_of_a_billion_rounds():
     assert ClientState(np.array([0.0, 1.0]), 2.0**30).average.tolist() == [2.0**-30, 2.0**-30]
     assert ClientState(np.array([1.0]), 2.0**29).average[0] == 2.0**-29
     costs = PolynomialCosts([[1.0, 1.0]], (1, 2))  # f'(0) = 1
-    wish, *_ = client_step(
+    wanted, *_ = client_step(
         costs, Classical(), ClientState(np.zeros(1), 9.0), 2.0**29, np.zeros(1), averaging=Averaging(1, "probability")
     )
-    assert wish.participations[0] == pytest.approx(0.5)
+    assert wanted.participations[0] == pytest.approx(0.5)
 
 
 def test_averages_by_probability_hold_no_trace_of_the_bit():

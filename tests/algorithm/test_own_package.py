@@ -122,10 +122,10 @@ def test_plan_and_frontier(package):
         PRELUDE
         + """
 from turnout import paper_population
-from turnout.plan import Wish, frontier, plan
+from turnout.plan import Goal, frontier, plan
 problem = paper_population(clients=60).problem(30)
-wish = Wish(problem, rounds=200, budget=6.0, observer="sum")
-offers = {offer.name: offer for offer in plan(wish).others}
+goal = Goal(problem, rounds=200, budget=6.0, observer="sum")
+offers = {offer.name: offer for offer in plan(goal).others}
 found = offers["damped"]
 assert found.mechanism.kind == "damped" and found.total_epsilon <= 6.0 and "against" in found.against_it
 curves = {curve.name: curve for curve in frontier(problem, 100, observer="sum", totals=[2.0], beyond=[]).curves}

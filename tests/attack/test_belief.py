@@ -52,8 +52,8 @@ def test_two_coefficients_have_the_exact_belief():
     participations, rounds = START.participations, float(START.rounds)
     for bit in bits[:, 0]:
         average = participations / rounds
-        wish = np.minimum(1.0, signals[0] * average / (2.0 * a * average + 4.0 * b * average**3))
-        chance = coin + (1.0 - coin) * wish
+        wanted = np.minimum(1.0, signals[0] * average / (2.0 * a * average + 4.0 * b * average**3))
+        chance = coin + (1.0 - coin) * wanted
         with np.errstate(divide="ignore"):
             belief += np.log(chance) if bit else np.log1p(-chance)
         participations, rounds = participations + bit, rounds + 1.0

@@ -28,8 +28,8 @@ def exact_log_likelihood(reports, mechanism, costs, scale):
     total = np.zeros((reports.clients, scale.shape[1]))
     for round in range(reports.rounds):
         average = averages[round][:, None]
-        wish = intent(reports.signals[round], 1, average, costs.slope(averages[round])[:, None] * scale)
-        chance = mechanism.probability(wish, Public(average=average))
+        wanted = intent(reports.signals[round], 1, average, costs.slope(averages[round])[:, None] * scale)
+        chance = mechanism.probability(wanted, Public(average=average))
         total += np.log(np.maximum(np.where(reports.bits[round][:, None], chance, 1 - chance), _LEAST))
     return total
 

@@ -207,10 +207,10 @@ def test_a_device_is_revoked_by_its_number_or_a_tag_that_it_alone_has(store):
     """Tags are short: of two devices with the same one, neither is taken for the other."""
     tokens = [b"\x01" * 32, b"\x02" * 32, b"\x02" * 31 + b"\x03"]
     opened = open_store(store)
-    wishes = [
+    requests = [
         Enrolment(hashed(code), hashed("nonce"), token) for code, token in zip(codes(store, 3), tokens, strict=True)
     ]
-    assert all(opened.enrol(wishes, time.time()))
+    assert all(opened.enrol(requests, time.time()))
     opened.close()
     assert [line["tag"] for line in json.loads(operate("devices", "--store", store, "--json"))] == [
         "01010101", "02020202", "02020202",

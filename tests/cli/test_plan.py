@@ -23,7 +23,7 @@ def test_a_plan_in_words_and_as_settings_that_simulate_takes(tmp_path):
         "total epsilon 6.000",
         "above the optimum",
         "at least 580",
-        "why not",
+        "alternatives rejected",
         "clamp",
     ):
         assert word in made.stdout
@@ -47,7 +47,7 @@ def test_a_plan_for_machines():
     assert all(isinstance(other["assumptions"], list) for other in facts["others"])
     assert facts["averaging"] == {"by": "probability"}
     assert facts["cost_gap_band_percent"][0] < facts["cost_gap_percent"] < facts["cost_gap_band_percent"][1]
-    assert all(other["why_not"] for other in facts["others"])
+    assert all(other["rejected_because"] for other in facts["others"])
 
 
 def test_a_plan_against_the_sum_is_an_assumption_wherever_it_is_shown(tmp_path):

@@ -50,7 +50,7 @@ def hashed(number: int) -> bytes:
     return number.to_bytes(32, "big")
 
 
-def wish(code: int, nonce: int = 0, token: int = 0) -> Enrolment:
+def request(code: int, nonce: int = 0, token: int = 0) -> Enrolment:
     return Enrolment(hashed(code), hashed(1000 + nonce), hashed(2000 + token))
 
 

@@ -184,8 +184,8 @@ def surprise(engine, mechanism, believed, rounds=30, clients=20_000):
     for _ in range(rounds):
         before, signal = at.state, at.signal[-1]  # lag 1: decided by the signal of the round before
         at = simulate(problem, mechanism, server, 1, start=at, engine=engine)
-        wish = np.minimum(signal * before.average / problem.costs.slope(before.average), 1.0)
-        chance = believed.response(wish, before.average, believed.parameters())
+        wanted = np.minimum(signal * before.average / problem.costs.slope(before.average), 1.0)
+        chance = believed.response(wanted, before.average, believed.parameters())
         off += at.participants[-1] - chance.sum()
         variance += np.sum(chance * (1.0 - chance))
     return abs(off) / np.sqrt(variance)

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from conformance.places import RUN, START, Places, after, close, closed, codes, everything, hashed, same, wish
+from conformance.places import RUN, START, Places, after, close, closed, codes, everything, hashed, request, same
 from service import closing
 from turnout.service import MISSING, NO, REFUSED, YES, ClosedRound, Position
 from turnout.service.store import schema, store
@@ -47,7 +47,7 @@ def test_without_a_run_there_is_nothing_to_do(places, tmp_path):
         kept.control,
         lambda: kept.change("me", capacity=1.0),
         lambda: kept.add_codes([hashed(1)], 1, None, "me"),
-        lambda: kept.enrol([wish(1)], 0.0),
+        lambda: kept.enrol([request(1)], 0.0),
         lambda: kept.withdraw(0, "me", "left"),
         lambda: kept.backup(tmp_path / "copy"),
         lambda: kept.close_round(closed(0, codes()), after(0)),
@@ -188,7 +188,7 @@ def test_an_order_to_stop_that_came_while_the_round_was_closing_is_not_lost(kept
 def test_an_error_half_way_changes_nothing(kept, monkeypatch):
     kept.change("me", mode="draining")
     kept.add_codes([hashed(0)], 1, None, "me")
-    kept.enrol([wish(0)], 0.0)
+    kept.enrol([request(0)], 0.0)
     before = everything(kept)
 
     def fail(*_: object) -> None:
@@ -254,7 +254,7 @@ def test_two_at_once_close_every_round_once(places):
                 except StaleRound:
                     pass
                 kept.change(f"operator {me}", capacity=1 + number + me / 2)
-                assert kept.enrol([wish(30 * me + number, me, number)], 0.0) != [None]
+                assert kept.enrol([request(30 * me + number, me, number)], 0.0) != [None]
             kept.close()
         except BaseException as error:
             failed.append(error)
@@ -280,7 +280,7 @@ def test_two_at_once_close_every_round_once(places):
 def test_a_copy_brings_the_run_back_anywhere(places, tmp_path, target):
     kept = places.begun()
     kept.add_codes([hashed(0), hashed(1)], 3, 1e10, "me")
-    kept.enrol([wish(0)], 0.0)
+    kept.enrol([request(0)], 0.0)
     kept.withdraw(0, "me", "left")
     close(kept, 3)
     before = everything(kept)
@@ -304,7 +304,7 @@ def test_a_copy_brings_the_run_back_anywhere(places, tmp_path, target):
         ("me", "restored", "as of round 3"),
         ("me", "mode", "running -> paused"),
     ]
-    assert back.enrol([wish(1, 1, 1)], 0.0) == [Device(1, hashed(2001), 3, 3, None, 4)]
+    assert back.enrol([request(1, 1, 1)], 0.0) == [Device(1, hashed(2001), 3, 3, None, 4)]
     close(back)
     with pytest.raises(StoreProblem, match="a run is kept here already"):
         restore(copy, location)

@@ -253,7 +253,7 @@ def test_the_log_is_in_flowers_style(told):
     run(rounds=2)
     text = told.text
     assert "Self-selection settings:" in text
-    assert "of 50 nodes volunteered (capacity 15, signal 1)" in text
+    assert "of 50 nodes participate (capacity 15, signal 1)" in text
     assert "epsilon 1.000 per report; total epsilon" in text
     assert "at delta 1e-06 over 2 reports, against an observer of every report, if how many reports" in text
 

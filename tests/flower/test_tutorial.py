@@ -61,7 +61,7 @@ def run(app):
 
 
 def volunteers(log):
-    return [int(number) for number in re.findall(r"configure_train: (\d+) of 20 nodes volunteered", log)]
+    return [int(number) for number in re.findall(r"configure_train: (\d+) of 20 nodes participate", log)]
 
 
 def test_the_diff_has_fewer_than_ten_lines():

@@ -8,8 +8,8 @@ import pytest
 
 from turnout import Problem, optimum, paper_population
 from turnout.plan.frontiers import frontier, growing, measured_gaps
+from turnout.plan.goal import Goal
 from turnout.plan.offers import largest_within, makers
-from turnout.plan.wish import Wish
 from turnout.privacy import (
     OTHERS_REPORT,
     PUBLIC_DESIGN,
@@ -73,11 +73,11 @@ def lies_below(gaps, bound):
 def test_no_measured_gap_lies_below_the_floor():
     """The floor is about the mean, and levels are released at random: hence several runs of each."""
     lowest = floor(PAPER, 4.0).gap
-    wish = Wish(PAPER, 500, budget=4.0)
-    for maker in makers(wish):
+    goal = Goal(PAPER, 500, budget=4.0)
+    for maker in makers(goal):
         gaps = measured_gaps(maker, largest_within(maker, 4.0), 10)
         assert not lies_below(gaps, lowest), maker.kind
-    memoized = next(maker for maker in makers(wish) if maker.kind == "memoized")
+    memoized = next(maker for maker in makers(goal) if maker.kind == "memoized")
     assert lies_below(measured_gaps(memoized, 6.0, 10), lowest)  # 6, sold as 4
 
 
@@ -165,7 +165,7 @@ def test_the_tables_of_the_document():
             said = [percent(point.gap) for point in curve.points if point.asked == column]
             assert server[total][curve.name] == (said[0] if said and point_is_shown(curve, column) else "–")
     assert server["4"]["the floor"] == percent(again.floors[0].gap, down=True)
-    clamp = next(iter(makers(Wish(PAPER, 10_000, budget=4.0, observer="sum"))))
+    clamp = next(iter(makers(Goal(PAPER, 10_000, budget=4.0, observer="sum"))))
     assert documented("sum")["4"]["clamp"] == percent(clamp.gap(largest_within(clamp, 4.0)))
 
 
@@ -183,7 +183,7 @@ def test_learned_memoized_is_drawn_at_what_it_reaches():
         assert {total: drawn[total]["learned-memoized"] for total in measured} == {
             total: cells[3] for total, cells in measured.items()
         }
-    learned = next(maker for maker in makers(Wish(PAPER, 10_000, budget=8.0)) if maker.kind == "learned-memoized")
+    learned = next(maker for maker in makers(Goal(PAPER, 10_000, budget=8.0)) if maker.kind == "learned-memoized")
     for total in ("1", "8"):
         assert percent(learned.gap(float(total))) == measured[total][3]
 

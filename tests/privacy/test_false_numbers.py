@@ -8,7 +8,7 @@ import pytest
 from turnout import Averaging, Clamp, IntegralController, Memoized, PolynomialCosts, Problem, Schedule, simulate
 from turnout.algorithm import Mechanism, OneRelease, in_words
 from turnout.flower import mechanism_text
-from turnout.plan import Wish, plan
+from turnout.plan import Goal, plan
 from turnout.privacy.accounting import shown, shown_delta, total_epsilon
 from turnout.privacy.accounts import PublicAccount, account_of
 from turnout.privacy.certificates import certificate
@@ -149,8 +149,8 @@ class TestDesign:
 
     def test_so_does_every_plan_unless_the_costs_are_a_guess(self, paper_problem):
         """Gain and first signal are made from the costs, too: another cost of one client moves what is published."""
-        wish = Wish(paper_problem, rounds=100, budget=3.0, observer="sum")
-        found = plan(wish)
+        goal = Goal(paper_problem, rounds=100, budget=3.0, observer="sum")
+        found = plan(goal)
         assert not found.mechanism.releases_once
         assert PUBLIC_DESIGN in found.account.assumptions
         assert found.settings()["assuming"] == [PUBLIC_DESIGN]
@@ -174,7 +174,5 @@ class TestDigits:
 
 
 def test_a_total_of_what_there_is_now_rests_on_when_it_is_read():
-    assert "if how many reports there are did not depend on what they said" in PublicAccount(Clamp(0.1), 1e-6).sentence(
-        9
-    )
+    assert "if the number of reports did not depend on their content" in PublicAccount(Clamp(0.1), 1e-6).sentence(9)
     assert "did not depend" not in repr(account_of(Clamp(0.1), 9, 1e-6))  # a number that is planned ahead

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 import turnout
 from turnout import Averaging, Clamp, Memoized, SelfTuningController, TrackingClamp, paper_population, simulate
 from turnout.cli import app
-from turnout.plan import Wish, plan
+from turnout.plan import Goal, plan
 from turnout.privacy.accounting import provided, shown
 from turnout.privacy.accounts import PublicAccount, account_of
 from turnout.privacy.certificates import certificate
@@ -34,8 +34,8 @@ PLACES = {
     "cli/audit.py": "what a test would notice",
     "cli/join.py": "what the owner allows",
     "plan/frontiers.py": "what is asked for",
-    "plan/planning.py": "the least account that a wish needs, against the observer that the message names",
-    "plan/wish.py": "a wish, against its observer",
+    "plan/planning.py": "the least account that a goal needs, against the observer that the message names",
+    "plan/goal.py": "a goal, against its observer",
     "audit/claims.py": "a claim under test",
     "report/frontier_report.py": "captions, with the observer and the aggregator that must be trusted",
     "privacy/filter.py": "a limit, against whom",
@@ -113,7 +113,7 @@ def test_the_page_the_status_the_log_and_flower_have_one_sentence(mechanism):
 
 
 def test_a_plan_prints_its_account(problem):
-    found = plan(Wish(problem, 50, budget=4.0))
+    found = plan(Goal(problem, 50, budget=4.0))
     assert repr(found.account) in repr(found)
     assert account_of(found.mechanism, 50, 1e-6).epsilon == found.account.epsilon
     for offer in found.others:

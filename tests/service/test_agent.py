@@ -386,7 +386,7 @@ def test_the_owner_sees_what_the_ledger_holds_and_not_what_is_proposed_now(tmp_p
     assert so_far.epsilon == pytest.approx(320.82, abs=0.01)
     assert 323.9 <= most.epsilon < 1.03 * 323.9
     assert (so_far.rounds, most.rounds) == (500, 1000)
-    assert "if which mechanism came next did not depend on this client's reports" in repr(most)
+    assert "if the choice of mechanisms did not depend on this client's reports" in repr(most)
     facts = read_status(tmp_path)
     assert facts["account"] == repr(so_far)
     assert (facts["total_epsilon"], facts["limit_epsilon_per_report"]) == (so_far.epsilon, 0.1)

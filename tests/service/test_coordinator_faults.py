@@ -207,10 +207,10 @@ def test_slow_clients_delay_nobody(tmp_path):
             head = (
                 f"POST /v1/report HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\nContent-Length: {len(report)}"
             )
-            wishes = [f"{head}\r\n\r\n{report}", "GET /v1/openapi.json HTTP/1.1\r\nHost: x\r\n\r\n"]
+            requests = [f"{head}\r\n\r\n{report}", "GET /v1/openapi.json HTTP/1.1\r\nHost: x\r\n\r\n"]
             slow = [
-                asyncio.create_task(a_byte_a_while(url, wish.encode(), pause))
-                for wish in wishes
+                asyncio.create_task(a_byte_a_while(url, request.encode(), pause))
+                for request in requests
                 for pause in (0.02, 1.0) * 20
             ]
             async with Proxy(url) as proxy, scene.fleet(proxy):
@@ -362,13 +362,13 @@ def test_an_enrolment_that_is_delivered_again_shuts_nobody_out(tmp_path):
     store = begun(tmp_path / "run.db", usual_rules(wait_for=1))
     [code] = codes_for(store, 1)
     with running(store) as coordinator:
-        wish = {"code": code, "nonce": "n" * 20}
-        _, welcome = send(coordinator.url, "POST", "/v1/enrol", wish)
+        request = {"code": code, "nonce": "n" * 20}
+        _, welcome = send(coordinator.url, "POST", "/v1/enrol", request)
         report = {"run": "test", "round": 0, "participates": True}
         assert send(coordinator.url, "POST", "/v1/report", report, welcome["token"])[1]["counted"]
-        assert send(coordinator.url, "POST", "/v1/enrol", wish)[1]["token"] == welcome["token"]
+        assert send(coordinator.url, "POST", "/v1/enrol", request)[1]["token"] == welcome["token"]
         assert send(coordinator.url, "GET", "/v1/round", None, welcome["token"])[0] == 200
-        assert send(coordinator.url, "POST", "/v1/enrol", wish | {"nonce": "m" * 20})[0] == 403
+        assert send(coordinator.url, "POST", "/v1/enrol", request | {"nonce": "m" * 20})[0] == 403
     assert open_store(str(tmp_path / "run.db")).devices()[0].joined == 0, "its history starts where it did"
 
 

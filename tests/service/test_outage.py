@@ -313,8 +313,8 @@ def test_an_answer_that_comes_after_its_lease_starts_nothing(tmp_path: Path) -> 
 def chance(rules: Rules, signal: float, cost: float) -> float:
     """Of a device without a history, whose cost is a x^2: from public data and its cost."""
     average = average_of(np.array([rules.prior.participations]), rules.prior.rounds)
-    wish = intent(signal, 1, average, PolynomialCosts([[cost]], powers=(2,)).slope(average))
-    return float(rules.mechanism.probability(wish, Public(average, signal))[0])
+    wanted = intent(signal, 1, average, PolynomialCosts([[cost]], powers=(2,)).slope(average))
+    return float(rules.mechanism.probability(wanted, Public(average, signal))[0])
 
 
 def first_bits(record) -> dict[int, tuple[int, int]]:

@@ -121,10 +121,10 @@ def private_numbers(store_at: Path, home: Path, averaging: Averaging = BY_BIT) -
         for closed in books[:ROUNDS]:
             average, uniform = state.average, SeededCoins(SEED).uniform([device], closed.round)
             slope = cost.slope(average)
-            wish = intent(closed.signal, member.weight, average, slope)
-            chance = MECHANISM.probability(wish, Public(average, closed.signal))
-            lemma = lemma_epsilon(wish, MECHANISM.parameters()[0])
-            found = {"slope": slope, "intent": wish, "probability": chance, "lemma": lemma}
+            wanted = intent(closed.signal, member.weight, average, slope)
+            chance = MECHANISM.probability(wanted, Public(average, closed.signal))
+            lemma = lemma_epsilon(wanted, MECHANISM.parameters()[0])
+            found = {"slope": slope, "intent": wanted, "probability": chance, "lemma": lemma}
             found |= {} if averaging.by == "bit" else {"average": average, "history": state.participations}
             private |= {f"{name} of {device} in {closed.round}": float(value[0]) for name, value in found.items()}
             step, settings = closed.signal, {"weights": member.weight, "averaging": averaging}
@@ -383,16 +383,16 @@ def test_a_cost_in_a_report_is_found(tmp_path: Path) -> None:
 
 
 def test_an_intent_in_a_log_is_found() -> None:
-    wish = 0.123456789012345 * 5
-    finder, stream = Finder({"intent": wish}), io.StringIO()
+    wanted = 0.123456789012345 * 5
+    finder, stream = Finder({"intent": wanted}), io.StringIO()
     handler = logging.StreamHandler(stream)
     handler.setFormatter(JsonLines())
     logger = logging.getLogger("turnout.sabotage")
     logger.addHandler(handler)
     try:
-        Log("sabotage").error("decided", intent=wish)
+        Log("sabotage").error("decided", intent=wanted)
         assert finder.in_bytes(stream.getvalue().encode()) == [], "its own name is withheld"
-        Log("sabotage").error("decided", wish=wish)
+        Log("sabotage").error("decided", wanted=wanted)
         assert "intent" in finder.in_bytes(stream.getvalue().encode())
     finally:
         logger.removeHandler(handler)

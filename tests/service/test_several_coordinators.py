@@ -58,8 +58,8 @@ def test_a_round_that_another_closes_during_an_enrolment(location):
     [code] = codes_for(store, 1)
     other, enrol, calls = open_store(location), store.enrol, []
 
-    def overtaken(wishes, now):
-        calls.append(enrol(wishes, now))
+    def overtaken(requests, now):
+        calls.append(enrol(requests, now))
         if len(calls) == 1:
             close_now(other)
         return calls[-1]

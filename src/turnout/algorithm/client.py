@@ -215,11 +215,11 @@ def client_step(
     average = state.average
     acting = costs if state.memory is None else state.memory
     with np.errstate(all="ignore"):  # a signal may be anything; `intent` maps it into [0, 1]
-        wish = intent(signal, weights, average, acting.slope(average))
-    probability = mechanism.probability(wish, Public(average=average, signal=signal), state.memory)
+        wanted = intent(signal, weights, average, acting.slope(average))
+    probability = mechanism.probability(wanted, Public(average=average, signal=signal), state.memory)
     participates = uniform < probability
     moved = participates.astype(np.float64) if averaging.by == "bit" else probability
-    return Step(state.after(moved, averaging), participates, wish, probability)
+    return Step(state.after(moved, averaging), participates, wanted, probability)
 
 
 def released(problem: Problem, mechanism: Mechanism, coins: Coins) -> Costs | None:

@@ -35,7 +35,7 @@ class Public(NamedTuple):
 
 
 class Planned(Protocol):
-    """What a plan knows, for a mechanism that says how it would be made for it (`turnout.plan.Wish`)."""
+    """What a plan knows, for a mechanism that says how it would be made for it (`turnout.plan.Goal`)."""
 
     @property
     def problem(self) -> Problem:
@@ -132,9 +132,9 @@ class Mechanism:
 
     def probability(self, intent: npt.ArrayLike, public: Public, memory: Any = None) -> Array:
         """The probability of taking part, always inside the box; a NaN intent gives low."""
-        wish = inside(0.0, np.asarray(intent, dtype=np.float64), 1.0)
+        wanted = inside(0.0, np.asarray(intent, dtype=np.float64), 1.0)
         low, high = self.box(public)
-        return inside(low, self.response(wish, public.average, self.parameters()), high)  # type: ignore[no-any-return]
+        return inside(low, self.response(wanted, public.average, self.parameters()), high)  # type: ignore[no-any-return]
 
     @property
     def release_epsilon(self) -> float:

@@ -130,8 +130,8 @@ class ReportEvidence:
         for mixture in range(mixtures):
             unit = units[owner * mixtures + mixture].slope(average)
             with np.errstate(all="ignore"):
-                wish = intent(signal, weight, average, unit * scale[owner])
-            chance = mechanism.probability(wish, public)
+                wanted = intent(signal, weight, average, unit * scale[owner])
+            chance = mechanism.probability(wanted, public)
             for count, of in ((yes, chance), (no, 1.0 - chance)):
                 found = np.log(np.maximum(of, _LEAST, out=of), out=of)
                 total[:, mixture] += np.add.reduceat(np.multiply(found, count, out=of), edges, axis=0)

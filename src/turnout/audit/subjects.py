@@ -267,6 +267,6 @@ def hidden_bits_subject(
     return Subject(f"{mechanism.in_words()}, {what}", reporter, held, signals, costs, reporter.values)
 
 
-def _steep(power: int, average: float, wish: float) -> PolynomialCosts:
-    """A cost c x^power, whose intent at signal 1 is `wish` at this average and falls with its power - 2."""
-    return PolynomialCosts([[average ** (2 - power) / (power * wish)]], (power,))
+def _steep(power: int, average: float, wanted: float) -> PolynomialCosts:
+    """A cost c x^power, whose intent at signal 1 is `wanted` at this average and falls with its power - 2."""
+    return PolynomialCosts([[average ** (2 - power) / (power * wanted)]], (power,))

@@ -151,7 +151,9 @@ def _say(lines: Lines, output: Path | None, as_json: bool, stopped: bool) -> Non
         typer.echo(json.dumps({"median_relative_error": facts, "output": saved, "interrupted": stopped}))
         return
     if lines:
-        typer.echo("against an observer of every report: median relative error of the recovered costs, by rounds seen")
+        typer.echo(
+            "against an observer of every report: median relative error of the recovered costs, by observed rounds"
+        )
         Console(highlight=False).print(_table(lines))
     if stopped:
         typer.echo("interrupted: only what was done by then")

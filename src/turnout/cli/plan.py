@@ -1,4 +1,4 @@
-"""`turnout plan`: from a wish to settings."""
+"""`turnout plan`: from a goal to settings."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ def plan(
         int | None, typer.Option(help="How many rounds it will run.", show_default="the file's, or 1000")
     ] = None,
     budget: Annotated[
-        float | None, typer.Option(help="The most total epsilon over all rounds.", show_default=False)
+        float | None, typer.Option(help="The largest total epsilon, over all rounds.", show_default=False)
     ] = None,
     gap: Annotated[
-        float | None, typer.Option(help="The most cost above the optimum, in percent.", show_default=False)
+        float | None, typer.Option(help="The largest cost above the optimum, in percent.", show_default=False)
     ] = None,
     delta: Annotated[float, typer.Option(help="Slack of totals: P(A) <= e^total P'(A) + delta for any event.")] = 1e-6,
     observer: choices.ObserverChoice = "every-report",
     honest: choices.Honest = None,
     guessed: Annotated[bool, typer.Option("--guessed", help="The costs are only a guess.")] = False,
     at_least: Annotated[
-        float | None, typer.Option(help="Tell the chance that so many come.", show_default=False)
+        float | None, typer.Option(help="Print the probability that at least so many participate.", show_default=False)
     ] = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Write a TOML file that simulate takes.", show_default=False)
@@ -50,7 +50,7 @@ def plan(
 
     [bold]Example:[/bold] turnout plan --budget 6 --rounds 10000 -o plan.toml
     """
-    from turnout.plan import Wish
+    from turnout.plan import Goal
     from turnout.plan import plan as make
     from turnout.settings import Table
 
@@ -59,8 +59,8 @@ def plan(
         raise invalid("--gap", "above 0 and below 100 percent", f"{gap:g}", "no private mechanism has none: try 10")
     problem, values = choices.problem_from(settings, population, clients, population_seed, capacity)
     planned = rounds if rounds is not None else Table(values).whole("rounds", 1000)
-    wish = Wish(problem, planned, budget, None if gap is None else gap / 100.0, delta, observer, honest, guessed)
-    found = make(wish)
+    goal = Goal(problem, planned, budget, None if gap is None else gap / 100.0, delta, observer, honest, guessed)
+    found = make(goal)
     facts = summary(found, at_least)
     if output is not None:
         _write(output, {"population": values["population"]} | found.settings(), facts)
@@ -72,16 +72,16 @@ def plan(
 
 def summary(found: Plan, at_least: float | None = None) -> dict[str, Any]:
     """A plan as plain numbers and words."""
-    wish, outlook = found.wish, found.outlook
+    goal, outlook = found.goal, found.outlook
     low, high = outlook.band
     facts: dict[str, Any] = {
-        "clients": len(wish.problem),
-        "capacity": wish.problem.capacity,
-        "rounds": wish.rounds,
+        "clients": len(goal.problem),
+        "capacity": goal.problem.capacity,
+        "rounds": goal.rounds,
         "mechanism": found.mechanism.settings(),
         "controller": outlook.controller.settings(),
         "start": {"average": found.start.average, "rounds": found.start.rounds},
-        "averaging": {"by": wish.averaging.by},
+        "averaging": {"by": goal.averaging.by},
         "total_epsilon": found.account.epsilon,
         "delta": found.account.delta,
         "against": found.account.against,
@@ -97,7 +97,7 @@ def summary(found: Plan, at_least: float | None = None) -> dict[str, Any]:
     if at_least is not None:
         facts |= {
             "at_least": at_least,
-            "chance_of_at_least": outlook.chance_of_at_least(at_least, wish.problem.capacity),
+            "chance_of_at_least": outlook.chance_of_at_least(at_least, goal.problem.capacity),
         }
     return facts
 
@@ -110,7 +110,7 @@ def _other(offer: Any) -> dict[str, Any]:
         "total_epsilon": offer.account.epsilon if known else None,
         "assumptions": list(offer.account.assumptions) if known else [],
         "cost_gap_percent": 100.0 * offer.gap if known else None,
-        "why_not": offer.against_it,
+        "rejected_because": offer.against_it,
     }
 
 
@@ -127,21 +127,21 @@ def _print(found: Plan, facts: dict[str, Any], output: Path | None) -> None:
     typer.echo(f"controller  {in_words(facts['controller'])}{settled}")
     typer.echo(f"start       a public average of {found.start.average:.3g}, worth {found.start.rounds:g} rounds")
     typer.echo(
-        f"cost        {facts['cost_gap_percent']:.2f} % above the optimum (95 of 100 runs: {low:.2f} to {high:.2f} %)"
+        f"cost        {facts['cost_gap_percent']:.2f} % above the optimum (95 % interval: {low:.2f} to {high:.2f} %)"
     )
     typer.echo(f"turnout     {facts['capacity']:,.10g} ± {facts['turnout_spread']:,.1f}")
     if "at_least" in facts:
         often = 100 * facts["chance_of_at_least"]
-        typer.echo(f"            at least {facts['at_least']:g} come in {often:.1f} % of the rounds")
-    typer.echo("why not")
+        typer.echo(f"            at least {facts['at_least']:g} participate in {often:.1f} % of the rounds")
+    typer.echo("alternatives rejected")
     for other in facts["others"]:
-        typer.echo(f"  {other['name']:<20}{other['why_not']}")
+        typer.echo(f"  {other['name']:<20}{other['rejected_because']}")
     if output is not None:
         typer.echo(f"saved {output}: turnout simulate {output}")
 
 
 def _write(path: Path, settings: dict[str, Any], facts: dict[str, Any]) -> None:
-    """The settings as TOML, with what to expect as a comment."""
+    """The settings as TOML, with the forecast as a comment."""
     from turnout.files import whole_file
 
     lines = [f"# {facts['account']}", f"# expected: {facts['cost_gap_percent']:.2f} % above the optimum"]
@@ -154,7 +154,7 @@ def _write(path: Path, settings: dict[str, Any], facts: dict[str, Any]) -> None:
 
 
 def _table(name: str, table: dict[str, Any]) -> list[str]:
-    """A table and those within it; a list of tables (groups of clients) becomes an array of tables."""
+    """A table with its subtables; a list of tables (groups of clients) becomes an array of tables."""
     lines = ["", f"[{name}]"]
     lines += [f"{key} = {_toml(value)}" for key, value in table.items() if not _is_tables(value) and value is not None]
     for key, value in table.items():
@@ -184,7 +184,7 @@ def frontier(
     clients: choices.Clients = None,
     population_seed: choices.PopulationSeed = None,
     capacity: choices.Capacity = None,
-    rounds: Annotated[int | None, typer.Option(help="Totals are over so many rounds.", show_default="10000")] = None,
+    rounds: Annotated[int | None, typer.Option(help="How many rounds the totals cover.", show_default="10000")] = None,
     delta: Annotated[float, typer.Option(help="Slack of totals: P(A) <= e^total P'(A) + delta for any event.")] = 1e-6,
     observer: Annotated[
         str,
@@ -195,17 +195,17 @@ def frontier(
         ),
     ] = _BOTH,
     honest: choices.Honest = None,
-    check: Annotated[int, typer.Option(help="Simulate every point with so many seeds.")] = 0,
+    check: Annotated[int, typer.Option(help="Also simulate every point, with this number of seeds.")] = 0,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Write a page with the plots to this .html file.")
     ] = None,
     as_json: choices.AsJson = False,
 ) -> None:
-    """Show what each mechanism costs at each total epsilon, and what no mechanism can do. Ctrl-C keeps what is done.
+    """Show the cost gap of each mechanism at each total epsilon, and the floor. Ctrl-C keeps what is done.
 
     [bold]Example:[/bold] turnout frontier --rounds 10000 --observer both -o frontier.html
     """
-    from turnout.plan import Wish
+    from turnout.plan import Goal
     from turnout.privacy import EVERY_REPORT, OBSERVERS, SUM
     from turnout.report import plotly_source
     from turnout.settings import Table
@@ -214,7 +214,7 @@ def frontier(
     if output is not None:
         plotly_source()  # says what to install, before any work is done
     if observer not in (*OBSERVERS, _BOTH):
-        raise invalid("--observer", "every-report, sum or both", repr(observer), "who is to learn nothing?")
+        raise invalid("--observer", "every-report, sum or both", repr(observer), "who is the observer?")
     if honest is not None and observer == EVERY_REPORT:
         allowed = "given with --observer sum or both"
         raise invalid("--honest", allowed, honest, "leave it out: this observer sees each report by itself")
@@ -222,17 +222,17 @@ def frontier(
     planned = rounds if rounds is not None else Table(values).whole("rounds", 10_000)
     asked = OBSERVERS if observer == _BOTH else (observer,)
     stated: dict[str, Any] = {"rounds": planned, "delta": delta, "check": check}
-    wishes = [stated | {"observer": one, "honest": honest if one == SUM else None} for one in asked]
-    for one in wishes:
-        Wish(problem, planned, 1.0, delta=delta, observer=str(one["observer"]), honest=one["honest"])  # refuses now
-    found, stopped = _work(problem, wishes, quiet=as_json)
+    goals = [stated | {"observer": one, "honest": honest if one == SUM else None} for one in asked]
+    for one in goals:
+        Goal(problem, planned, 1.0, delta=delta, observer=str(one["observer"]), honest=one["honest"])  # refuses now
+    found, stopped = _work(problem, goals, quiet=as_json)
     _say([one.facts() for one in found], output, as_json, stopped)
     if stopped:
         raise typer.Exit(130)
 
 
-def _work(problem: Problem, wishes: list[dict[str, Any]], quiet: bool) -> tuple[list[Frontier], bool]:
-    """One frontier after the other, with what is being done; what is done when Ctrl-C comes, and whether it came."""
+def _work(problem: Problem, goals: list[dict[str, Any]], quiet: bool) -> tuple[list[Frontier], bool]:
+    """(the frontiers, one after the other; whether Ctrl-C has stopped it)."""
     from rich.console import Console
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
@@ -244,9 +244,9 @@ def _work(problem: Problem, wishes: list[dict[str, Any]], quiet: bool) -> tuple[
     with Progress(*columns, console=console, transient=True, disable=quiet or not console.is_terminal) as bar:
         task = bar.add_task("starting", total=None)
         try:
-            for wish in wishes:
-                tell = partial(_tell, bar, task, wish["observer"])
-                parts = growing(problem, **wish, progress=tell)
+            for goal in goals:
+                tell = partial(_tell, bar, task, goal["observer"])
+                parts = growing(problem, **goal, progress=tell)
                 for number, found in enumerate(parts):
                     done[len(done) - (number > 0) :] = [found]
         except (KeyboardInterrupt, Interrupted):
@@ -254,8 +254,8 @@ def _work(problem: Problem, wishes: list[dict[str, Any]], quiet: bool) -> tuple[
     return done, False
 
 
-def _tell(bar: Progress, task: TaskID, observer: str, coming: str) -> None:
-    bar.update(task, description=f"observer {observer}: {coming}")
+def _tell(bar: Progress, task: TaskID, observer: str, step: str) -> None:
+    bar.update(task, description=f"observer {observer}: {step}")
 
 
 def _say(found: list[dict[str, Any]], output: Path | None, as_json: bool, stopped: bool) -> None:
@@ -277,7 +277,7 @@ def _say(found: list[dict[str, Any]], output: Path | None, as_json: bool, stoppe
         for note in notes(facts):
             typer.echo(f"  {note}")
     if stopped:
-        typer.echo("interrupted: only what was done by then")
+        typer.echo("interrupted: only the part that was finished")
     if output is not None and found:
         typer.echo(f"saved {output}")
 

@@ -137,7 +137,7 @@ def _serve(
     secret, checked = _password(store, password_file)
 
     def bound(listeners: Mapping[str, Bound]) -> None:
-        typer.echo(f"run {made.name}, kept in {store.rpartition('@')[2]}")
+        typer.echo(f"run {made.name}, stored in {store.rpartition('@')[2]}")
         typer.echo(f"devices connect to {listeners['devices'].url}")
         typer.echo(f"operator's page {listeners['operator'].url} (user operator, password file {secret})")
 

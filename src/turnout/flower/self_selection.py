@@ -439,7 +439,7 @@ class SelfSelection(Strategy):
         assert self._selection is not None
         log(
             INFO,
-            "configure_train: %d of %d nodes volunteered (capacity %.4g, signal %.6g), %d abstained, %s%d not heard",
+            "configure_train: %d of %d nodes participate (capacity %.4g, signal %.6g), %d abstained, %s%d not heard",
             len(tally.volunteers),
             len(tally.asked),
             self._selection.capacity,

@@ -39,7 +39,7 @@ def _opening(page: Page, results: dict[str, Any]) -> None:
         "A server needs 600 of 1,200 clients in each round. Taking part costs each client something, more the more often it does, "
         "and the cost is nobody else's business. The server broadcasts one number, the signal, and corrects it by the turnout it "
         "sees. Each client decides by itself, from its own cost, its own past, and a coin.\n\n"
-        "The paper adds a privacy coin: a client that does not want to come comes all the same with probability (β/2)e^(−β). "
+        "The paper adds a privacy coin: a client that does not want to participate does so anyway with probability (β/2)e^(−β). "
         "Here is what that costs, what it hides, and what it does not."
     )
     gaps = results["cost_gap_percent"]
@@ -109,7 +109,7 @@ def _figure_3(page: Page, numbers: Numbers) -> None:
         height=300,
     )
     page.text(
-        "The Lemma says how deniable a “yes” is. A “no” proves that the client did not want to come, whatever β is, and nothing in "
+        "The Lemma says how deniable a “yes” is. A “no” proves that the client did not want to participate, whatever β is, and nothing in "
         "the paper adds up over rounds. It is a diagnostic, not a guarantee of differential privacy."
     )
 

@@ -90,8 +90,8 @@ def forecast(mechanism: Mechanism) -> Numbers:
     found = predict(problem, mechanism, SETTINGS["rounds"].value, server())
     limit = predict(problem, mechanism)
     assert found.path is not None  # a finite forecast has one
-    wish: Array = intent(limit.signal, 1, limit.average, problem.costs.slope(limit.average))
-    epsilon, _ = network_epsilon(wish, _coin(mechanism))
+    wanted: Array = intent(limit.signal, 1, limit.average, problem.costs.slope(limit.average))
+    epsilon, _ = network_epsilon(wanted, _coin(mechanism))
     return {
         "rounds": found.path.rounds,
         "signal": found.path.signal,
@@ -115,8 +115,8 @@ def _intent_and_coin(problem: Problem, mechanism: Mechanism, run: Trajectory, nu
     """sigma_i(k) and p at a checkpoint; without a coin every value of the Lemma would be infinite."""
     assert run.averages is not None
     average = run.averages[number]
-    wish: Array = intent(run.signal[run.checkpoints[number]], 1, average, problem.costs.slope(average))
-    return wish, _coin(mechanism)
+    wanted: Array = intent(run.signal[run.checkpoints[number]], 1, average, problem.costs.slope(average))
+    return wanted, _coin(mechanism)
 
 
 def _coin(mechanism: Mechanism) -> float:

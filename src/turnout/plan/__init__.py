@@ -1,14 +1,14 @@
-"""Which mechanism, gain and budget for what is wanted: `plan` for one wish, `frontier` for all budgets.
+"""Choose a mechanism, a gain and a budget: `plan` for one goal, `frontier` for all budgets.
 
-Both predict with `turnout.theory` and account with `turnout.privacy`.
+Forecasts come from `turnout.theory`, accounts from `turnout.privacy`.
 """
 
 from turnout.plan.frontiers import Frontier, frontier, growing
+from turnout.plan.goal import Goal
 from turnout.plan.offers import Outlook, makers
 from turnout.plan.planning import Plan, plan
-from turnout.plan.wish import Wish
 
-__all__ = ["Frontier", "Outlook", "Plan", "Wish", "frontier", "growing", "makers", "plan"]
+__all__ = ["Frontier", "Goal", "Outlook", "Plan", "frontier", "growing", "makers", "plan"]
 
 
 def __dir__() -> list[str]:

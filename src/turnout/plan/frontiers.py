@@ -1,7 +1,7 @@
-"""`frontier`: what each mechanism costs at each total epsilon, and what no mechanism can have.
+"""`frontier`: the cost gap of each mechanism at each total epsilon, and the floor below them.
 
 The axis is the *total* epsilon over the stated rounds, at the stated delta, against the stated observer, under the
-stated assumptions. An epsilon per report means little by itself: what it adds up to depends on all four.
+stated assumptions. An epsilon per report means little by itself: its total depends on all four.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ import numpy as np
 
 from turnout.algorithm import Classical, Mechanism, PaperCoin, Public
 from turnout.errors import invalid
+from turnout.plan.goal import Goal
 from turnout.plan.offers import LARGEST, Maker, largest_within, makers
-from turnout.plan.wish import Wish
 from turnout.privacy import EVERY_REPORT, floor
 from turnout.problem import Problem, optimum
 from turnout.theory import predict, tune
 
 TOTALS = (1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 10.0, 12.0)
-"""Total epsilons that mean something: e^12 is odds of 163,000 to 1."""
+"""Total epsilons that still protect: e^12 is odds of 163,000 to 1."""
 
 BEYOND = (20.0, 50.0, 100.0, 200.0, 500.0, 1000.0, 2000.0, 5000.0, 10_000.0)
 """Totals that protect nobody: they show where mechanisms that report every round would become useful."""
 
-_CLOSE = 0.0005  # of the optimum: a curve that came so close goes no further
+_CLOSE = 0.0005  # of the optimum: a curve ends once its gap is smaller
 _BETAS = (3.5, 1.0)  # of the paper's coin
 
 _NO_FLOOR = (
@@ -34,7 +34,7 @@ _NO_FLOOR = (
 )
 
 Progress = Callable[[str], None]
-"""Told what comes next."""
+"""Called with the name of the next step."""
 
 
 @dataclass(frozen=True)
@@ -42,11 +42,11 @@ class Point:
     """One mechanism at one total.
 
     Attributes:
-        total_epsilon: what its account comes to over all rounds; at most the total that was asked for.
+        total_epsilon: of its account over all rounds; at most the total that was asked for.
         asked: that total.
-        epsilon: its parameter that fits, per report or (where a level is released once) per release.
+        epsilon: its parameter, per report or (where a level is released once) per release.
         gap: its expected cost above the optimum, in parts of it.
-        measured: the gap of simulated runs, one a seed, where they were asked for.
+        measured: the gaps of simulated runs, one per seed, if they were asked for.
     """
 
     total_epsilon: float
@@ -58,14 +58,14 @@ class Point:
 
 @dataclass(frozen=True)
 class Curve:
-    """One mechanism at every total where it can work.
+    """One mechanism at every total at which it can meet the capacity.
 
     Attributes:
         name: of the mechanism.
-        per: what its own epsilon is for: "report" or "release".
+        per: the unit of its own epsilon: "report" or "release".
         points: by rising total.
-        missing: why it is not there at some totals, or at all; empty if it is.
-        assumptions: what nothing enforces: without these its totals say nothing.
+        missing: why points are missing; empty if none is.
+        assumptions: what must hold for its totals, and turnout cannot enforce.
     """
 
     name: str
@@ -80,7 +80,7 @@ class Curve:
 
 @dataclass(frozen=True)
 class FloorPoint:
-    """At a total epsilon: no mechanism's `gap` is smaller; a channel `reached` this one. The truth lies between."""
+    """At a total epsilon: no mechanism has a smaller gap than `gap`, and a channel has the gap `reached`."""
 
     total_epsilon: float
     gap: float
@@ -94,11 +94,11 @@ class Frontier:
     Attributes:
         observer: what it sees: "every-report", or "sum" (each round's total alone).
         against: the same in words.
-        rounds, delta: what totals are over, and at.
+        rounds, delta: of the totals.
         honest: honest others that hide a client in the sum; None where every report is seen.
         clients, capacity: of the problem.
-        random_gap: the gap of a server that picks clients at random.
-        floors: what no mechanism can be below, for the totals that mean something; none against "sum".
+        random_gap: the gap of a server that selects clients at random.
+        floors: the smallest possible gaps, for `totals` (not for those beyond); none against "sum".
         no_floor: why there are none.
         curves: the mechanisms.
         promises_nothing: (name, gap) of mechanisms without any total; a gap of None: cannot meet the capacity.
@@ -146,14 +146,14 @@ def frontier(
 
     Args:
         problem: the clients and the capacity.
-        rounds: one report of each client a round.
+        rounds: each client makes one report per round.
         delta: the slack of the totals (see `Account`), above 0.
-        observer: who is to learn nothing: an observer of every report ("every-report"), or of each round's total
+        observer: an observer of every report ("every-report"), or of each round's total
             alone ("sum"; nothing in turnout hides single reports: that needs an aggregator that you trust).
         honest: for "sum", how many others certainly follow the protocol; all but one, unless given.
-        totals: total epsilons to answer for, rising; the floor is computed for these.
+        totals: total epsilons, rising; the floor is computed for these.
         beyond: more of them, for mechanisms whose totals are large.
-        check: simulate each point with so many seeds.
+        check: simulate each point with this number of seeds.
 
     Raises:
         ValueError: an argument is out of range.
@@ -179,17 +179,17 @@ def growing(
     check: int = 0,
     progress: Progress | None = None,
 ) -> Iterator[Frontier]:
-    """The same, one part after the other, so that what is done can be kept; `progress` hears what comes next."""
+    """The same in parts, so that an interrupted one can be kept; `progress` is called before each step."""
     every = [*totals, *beyond]
     if not totals or not all(0.0 < a < b for a, b in zip([0.5 * every[0], *every], every, strict=False)):
         raise invalid("totals", "above 0 and rising", every, "give total epsilons such as 1, 2, 4, 8")
     if check < 0:
         raise invalid("check", "0 seeds or more", check, "give 0 to simulate nothing")
-    wish = Wish(problem, rounds, budget=float(totals[-1]), delta=delta, observer=observer, honest=honest)
+    goal = Goal(problem, rounds, budget=float(totals[-1]), delta=delta, observer=observer, honest=honest)
     tell = progress or (lambda _: None)
     best = optimum(problem).cost
     random_gap = problem.random_cost() / best - 1.0
-    who = wish.seen_by
+    who = goal.seen_by
     found = Frontier(who.sees, str(who), rounds, delta, who.honest, len(problem), problem.capacity, random_gap)
     found = replace(found, promises_nothing=_without_promise(problem))
     yield found
@@ -201,7 +201,7 @@ def growing(
     else:
         found = replace(found, no_floor=_NO_FLOOR)
     known: dict[Any, float | None] = {}
-    for maker in makers(wish):
+    for maker in makers(goal):
         for curve in _grow(maker, every, known, check, tell):
             yield replace(found, curves=(*found.curves, curve))
         found = replace(found, curves=(*found.curves, curve))
@@ -245,7 +245,7 @@ def _grow(
 
 
 def _point(maker: Maker, total: float, known: dict[Any, float | None]) -> Point | str:
-    """The mechanism at the largest epsilon within a total; or why there is none."""
+    """The mechanism at the largest epsilon within a total; or the reason why there is none."""
     key: Any = (maker.name, total)
     if not maker.releases_once:  # equal boxes have equal accounts, which take the longest
         made = [maker.make(epsilon) for epsilon in (0.1, 1.0, 4.0)]
@@ -267,13 +267,13 @@ def measured_gaps(maker: Maker, epsilon: float, seeds: int) -> tuple[float, ...]
 
     if not seeds:
         return ()
-    wish, made = maker.wish, maker.make(epsilon)
-    tuned, best = tune(wish.problem, made, maker.start), optimum(wish.problem).cost
-    server, keep = tuned.controller(settled=True), Keep(every=wish.rounds)
-    start, averaging = maker.start, wish.averaging
+    goal, made = maker.goal, maker.make(epsilon)
+    tuned, best = tune(goal.problem, made, maker.start), optimum(goal.problem).cost
+    server, keep = tuned.controller(settled=True), Keep(every=goal.rounds)
+    start, averaging = maker.start, goal.averaging
     gaps = []
     for seed in range(seeds):
-        run = simulate(wish.problem, made, server, wish.rounds, seed=seed, start=start, averaging=averaging, keep=keep)
+        run = simulate(goal.problem, made, server, goal.rounds, seed=seed, start=start, averaging=averaging, keep=keep)
         assert run.cost is not None  # kept at the end
         gaps.append(float(run.cost[-1]) / best - 1.0)
     return tuple(gaps)
@@ -288,5 +288,5 @@ def _without_promise(problem: Problem) -> tuple[tuple[str, float | None], ...]:
 def _limit(problem: Problem, mechanism: Mechanism) -> float | None:
     try:
         return max(0.0, predict(problem, mechanism).gap)
-    except ValueError:  # the coin alone brings more than the capacity
+    except ValueError:  # the coin alone exceeds the capacity
         return None

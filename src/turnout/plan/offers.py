@@ -1,4 +1,4 @@
-"""What each mechanism can offer for a wish: the parameter that fits, its account and its long-run gap; or why not."""
+"""What each mechanism offers for a goal: its parameter, its account and its long-run gap, or why it offers none."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from turnout.algorithm import (
     released,
 )
 from turnout.display import off
-from turnout.plan.wish import Wish
+from turnout.plan.goal import Goal
 from turnout.privacy import EVERY_REPORT, PUBLIC_DESIGN, Account, Observer, account_of
 from turnout.problem import Problem, optimum
 from turnout.theory import Forecast, predict, reachable, tune
 
-_RELEASES = 12  # of the levels that clients release at joining: chance decides how well they suit
-_TWO_SIDED = 1.96  # standard deviations of a 95 % band
+_RELEASES = 12  # samples of the levels that clients release: the gap depends on them
+_TWO_SIDED = 1.96  # standard deviations of a 95 % interval
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,13 +58,13 @@ class Outlook:
 
     @property
     def band(self) -> tuple[float, float]:
-        """Where the gap of 95 runs in 100 lies."""
+        """The 95 % interval of the gap of one run."""
         return self.gap - _TWO_SIDED * self.deviation, self.gap + _TWO_SIDED * self.deviation
 
     def chance_of_at_least(self, number: float, capacity: float) -> float:
-        """The chance that so many come to a round, once the turnout has settled (its spread is close to normal).
+        """The probability of at least so many participants, once the turnout has settled (it is close to normal).
 
-        Raises nothing; a spread without end (an unstable loop) gives a half.
+        An infinite spread (an unstable loop) gives a half.
         """
         if math.isinf(self.forecast.spread):
             return 0.5
@@ -72,7 +72,7 @@ class Outlook:
 
 
 def outlook(problem: Problem, mechanism: Mechanism, rounds: int, averaging: Averaging, start: Prior) -> Outlook:
-    """What a run of so many rounds will give, with the paper's server at a gain tuned for it.
+    """The forecast of a run, with the paper's server at a tuned gain.
 
     Example:
         >>> from turnout import paper_population
@@ -96,7 +96,7 @@ def outlook(problem: Problem, mechanism: Mechanism, rounds: int, averaging: Aver
 
 @lru_cache(maxsize=128)
 def released_gaps(problem: Problem, mechanism: Mechanism) -> list[float]:
-    """The long-run gaps of a mechanism that releases once, for some draws of what it releases.
+    """The long-run gaps of a mechanism that releases once, for several samples of its releases.
 
     Example:
         >>> from turnout import paper_population
@@ -108,7 +108,7 @@ def released_gaps(problem: Problem, mechanism: Mechanism) -> list[float]:
 
 
 def _released_gap(problem: Problem, mechanism: Mechanism, seed: int) -> float:
-    """With the levels that one seed releases: the surrogates' optimum, at the true costs."""
+    """The true cost gap of the optimum for the surrogate costs that one seed releases."""
     costs = released(problem, mechanism, SeededCoins(seed))
     assert costs is not None  # the mechanism releases something
     average = optimum(Problem(costs, problem.capacity, problem.weights)).average
@@ -118,10 +118,10 @@ def _released_gap(problem: Problem, mechanism: Mechanism, seed: int) -> float:
 def _deviation(problem: Problem, forecast: Forecast, averaging: Averaging, boldness: float) -> float:
     """The standard deviation of the gap from run to run, for given released levels.
 
-    The server holds the total almost fixed, so an average off by d costs (f' - signal w) d, and what the total is
-    off by (the wandering signal over the gain, which is `boldness` parts of the largest stable one) costs the signal.
+    The server keeps the total almost fixed, so an error d of an average costs (f' - signal w) d. An error of the
+    total (the signal's noise over the gain, which is `boldness` times the largest stable one) costs the signal.
     Where averages move by the probability, they have no noise of their own, but the total of the *probabilities*
-    is off by the tosses'.
+    has the noise of the coins.
     """
     assert forecast.rounds is not None  # a finite forecast
     weights = problem.unit_weights
@@ -143,22 +143,22 @@ def _deviation(problem: Problem, forecast: Forecast, averaging: Averaging, boldn
 
 
 SMALLEST, LARGEST = 1e-3, 12.0
-"""Between these an epsilon (per report, or of a release) is searched."""
+"""The range in which an epsilon (per report, or of a release) is searched."""
 
-_SAMPLE = 400  # clients that stand for more in a search; the plan itself is made for all
+_SAMPLE = 400  # clients in a search; the plan itself is made for all
 
 
 @dataclass(frozen=True, eq=False)
 class Offer:
-    """One mechanism's answer to a wish.
+    """One mechanism's answer to a goal.
 
     Attributes:
         name: the mechanism's kind, and what else tells it from the others.
-        mechanism: with the parameter that fits; None if none does.
+        mechanism: with its parameter; None if no parameter suits.
         account: what it gives away over all rounds.
-        gap: its expected cost above the optimum, in parts of it, to compare with.
+        gap: its expected cost above the optimum, in parts of it.
         start: where averages begin.
-        against_it: why it is not there, or what speaks against it; empty if nothing does.
+        against_it: why there is no mechanism, or why another one is better; empty for the best.
     """
 
     name: str
@@ -179,60 +179,60 @@ class Offer:
 
 
 class Maker:
-    """What a mechanism's recipe gives for a wish."""
+    """Makes offers from a mechanism's recipe, for a goal."""
 
-    def __init__(self, made: type[Mechanism], recipe: Recipe, wish: Wish) -> None:
+    def __init__(self, made: type[Mechanism], recipe: Recipe, goal: Goal) -> None:
         self.kind, self.releases_once, self._is_slow = made.kind, made.releases_once, made.needs_public_average
         self.name, self.against_it, self._gap = recipe.name, recipe.against_it, recipe.gap
-        self.wish, self.make = wish, lru_cache(maxsize=64)(recipe.make)
-        self.start = Prior(*recipe.start or (min(1.0, wish.share), 10))
-        self._sample = _sample(wish.problem)
+        self.goal, self.make = goal, lru_cache(maxsize=64)(recipe.make)
+        self.start = Prior(*recipe.start or (min(1.0, goal.share), 10))
+        self._sample = _sample(goal.problem)
 
     def account(self, epsilon: float) -> Account:
         """What it gives away in all rounds, against whom, and under which assumptions."""
-        return account_of(self.make(epsilon), self.wish.rounds, self.wish.delta, self.seen_by)
+        return account_of(self.make(epsilon), self.goal.rounds, self.goal.delta, self.seen_by)
 
     @property
     def seen_by(self) -> Observer:
         """Who sees what. A plan is made from the costs (gain, first signal, channel), unless these are a guess."""
-        return self.wish.seen_by if self.wish.guessed else replace(self.wish.seen_by, assuming=(PUBLIC_DESIGN,))
+        return self.goal.seen_by if self.goal.guessed else replace(self.goal.seen_by, assuming=(PUBLIC_DESIGN,))
 
     @property
     def assumptions(self) -> tuple[str, ...]:
-        """What its accounts rest on."""
+        """What must hold for its accounts."""
         return self.seen_by.assumptions(self.make(1.0))
 
     def is_feasible(self, epsilon: float) -> bool:
-        """Whether the capacity lies inside what it can bring."""
+        """Whether it can meet the capacity."""
         if self.releases_once:
             return True
-        least, most = reachable(self.wish.problem, self.make(epsilon))
-        return least * (1.0 + 1e-9) < self.wish.problem.capacity < most * (1.0 - 1e-9) or most == self.wish.problem.most
+        least, most = reachable(self.goal.problem, self.make(epsilon))
+        return least * (1.0 + 1e-9) < self.goal.problem.capacity < most * (1.0 - 1e-9) or most == self.goal.problem.most
 
     def gap(self, epsilon: float) -> float:
         """The expected gap after the planned rounds (in the limit, where that makes no difference)."""
-        mechanism, problem = self.make(epsilon), self.wish.problem
+        mechanism, problem = self.make(epsilon), self.goal.problem
         if self._gap is not None:
             return self._gap(epsilon)
-        if self.releases_once:  # what a release costs, only trying tells
+        if self.releases_once:  # the cost of a release is known only by trying it
             return float(np.mean(released_gaps(problem, mechanism)))
         if not self._is_slow:
             return predict(problem, mechanism).gap
         tuned = tune(self._sample, mechanism, self.start)  # its box moves with the average: the rounds matter
         server = tuned.controller(settled=True)
-        return predict(self._sample, mechanism, self.wish.rounds, server, start=self.start, exact=200).gap
+        return predict(self._sample, mechanism, self.goal.rounds, server, start=self.start, exact=200).gap
 
     def offer(self, epsilon: float, against_it: str = "") -> Offer:
-        """The offer with this epsilon."""
+        """The offer at this epsilon."""
         made = self.make(epsilon)
         return Offer(self.name, made, self.account(epsilon), self.gap(epsilon), self.start, against_it)
 
 
-def makers(wish: Wish) -> list[Maker]:
-    """Every mechanism that promises something against the observer of a wish, and says how it is made."""
-    public = wish.observer == EVERY_REPORT  # only this observer knows averages
+def makers(goal: Goal) -> list[Maker]:
+    """Every mechanism that promises something against the observer of a goal, and says how it is made."""
+    public = goal.observer == EVERY_REPORT  # only this observer knows averages
     usable = [made for made in MECHANISMS.values() if public or not made.needs_public_average]
-    return [Maker(made, recipe, wish) for made in usable for recipe in made.recipes(wish)]
+    return [Maker(made, recipe, goal) for made in usable for recipe in made.recipes(goal)]
 
 
 def largest_within(maker: Maker, budget: float) -> float | None:
@@ -285,7 +285,7 @@ def smallest_within(maker: Maker, gap: float) -> float | None:
 
 
 def _sample(problem: Problem) -> Problem:
-    """Every so many-th client, and its share of the capacity."""
+    """Evenly chosen clients, with their share of the capacity."""
     if len(problem) <= _SAMPLE or problem.weights is not None:
         return problem
     some = np.arange(0, len(problem), -(-len(problem) // _SAMPLE))

@@ -1,4 +1,4 @@
-"""`plan`: from a wish to a mechanism with its parameters, its server, and what to expect of it."""
+"""`plan`: from a goal to a mechanism with its parameters, its server and its forecast."""
 
 from __future__ import annotations
 
@@ -9,35 +9,35 @@ from typing import Any
 from turnout.algorithm import MECHANISMS, Mechanism, Prior
 from turnout.display import card, off
 from turnout.errors import TurnoutError
+from turnout.plan.goal import Goal
 from turnout.plan.offers import LARGEST, Maker, Offer, Outlook, largest_within, makers, outlook, smallest_within
-from turnout.plan.wish import Wish
 from turnout.privacy import EVERY_REPORT, PUBLIC_DESIGN, Account, shown
 
 
 class Impossible(TurnoutError):
-    """No mechanism can grant the wish; the message names the nearest possible one."""
+    """No mechanism can reach the goal; the message names the nearest possible goal."""
 
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """What to run, and what to expect.
+    """What to run, and its forecast.
 
     Attributes:
-        wish: what it answers.
+        goal: what was asked for.
         mechanism: the one to use.
         start: the public prior that clients begin with.
         account: what it gives away over all rounds, against whom, and under which assumptions.
-        outlook: the expected gap with its band, the turnout's spread, and the server.
-        others: what the other mechanisms offered, best first, each with what speaks against it.
+        outlook: the expected gap with its 95 % interval, the turnout's spread, and the server.
+        others: the alternatives, best first, each with the reason why it was rejected.
 
     Example:
         >>> from turnout import paper_population
-        >>> found = plan(Wish(paper_population().problem(600), rounds=500, budget=3.0, observer="sum"))
+        >>> found = plan(Goal(paper_population().problem(600), rounds=500, budget=3.0, observer="sum"))
         >>> sorted(found.settings())
         ['assuming', 'averaging', 'capacity', 'controller', 'honest', 'mechanism', 'observer', 'rounds', 'start']
     """
 
-    wish: Wish
+    goal: Goal
     mechanism: Mechanism
     start: Prior
     account: Account
@@ -54,8 +54,8 @@ class Plan:
             {
                 "mechanism": repr(self.mechanism),
                 "privacy": repr(self.account),
-                "cost": f"{off(self.outlook.gap)} (95 of 100 runs: {100 * low:.2f} to {100 * high:.2f} %)",
-                "turnout": f"{self.wish.problem.capacity:g} ± {self.outlook.forecast.spread:.1f}",
+                "cost": f"{off(self.outlook.gap)} (95 % interval: {100 * low:.2f} to {100 * high:.2f} %)",
+                "turnout": f"{self.goal.problem.capacity:g} ± {self.outlook.forecast.spread:.1f}",
                 "controller": repr(self.outlook.controller),
                 "start": repr(self.start),
             },
@@ -63,15 +63,15 @@ class Plan:
 
     def settings(self) -> dict[str, Any]:
         """All but the population, as `turnout simulate` takes it from a TOML file."""
-        controller, seen_by = self.outlook.controller, self.wish.seen_by
+        controller, seen_by = self.outlook.controller, self.goal.seen_by
         told: dict[str, Any] = {"assuming": [PUBLIC_DESIGN]} if PUBLIC_DESIGN in self.account.assumptions else {}
         averaging = {}
         if seen_by.sees != EVERY_REPORT:
             told |= {"observer": seen_by.sees, "honest": seen_by.honest}
             averaging = {"averaging": {"by": seen_by.averaging.by}}
         return {
-            "rounds": self.wish.rounds,
-            "capacity": self.wish.problem.capacity,
+            "rounds": self.goal.rounds,
+            "capacity": self.goal.problem.capacity,
             **told,
             "mechanism": self.mechanism.settings(),
             "controller": {"kind": "integral", "gain": controller.gain, "initial": controller.initial},
@@ -80,91 +80,91 @@ class Plan:
         }
 
 
-def plan(wish: Wish) -> Plan:
-    """Choose the mechanism that grants a wish: the smallest gap within a budget, or the smallest total within a gap.
+def plan(goal: Goal) -> Plan:
+    """Choose the mechanism that reaches a goal: the smallest gap within a budget, or the smallest total within a gap.
 
     Raises:
-        Impossible: no mechanism can; the message names the nearest wish that can be granted.
+        Impossible: no mechanism can; the message names the nearest possible goal.
 
     Example:
         >>> from turnout import paper_population
-        >>> found = plan(Wish(paper_population().problem(600), rounds=500, budget=3.0, observer="sum"))
+        >>> found = plan(Goal(paper_population().problem(600), rounds=500, budget=3.0, observer="sum"))
         >>> found.mechanism.kind, found.account.epsilon <= 3.0
         ('clamp', True)
     """
-    maker, chosen, others = _choose(wish)
-    aim = wish.gap
-    for _ in range(4):  # offers are compared in the long run; a short run is further off, so that it must aim closer
+    maker, chosen, others = _choose(goal)
+    aim = goal.gap
+    for _ in range(4):  # offers are compared in the long run; a short run has a larger gap: aim for a smaller one
         made, start, account = chosen.mechanism, chosen.start, chosen.account
         assert made is not None and start is not None and account is not None  # noqa: PT018
-        found = outlook(wish.problem, made, wish.rounds, wish.averaging, start)
-        if wish.gap is None or aim is None or found.gap <= wish.gap * 1.01:
-            return Plan(wish, made, start, account, found, (*others, *_without_promise()))
-        aim -= 1.05 * (found.gap - wish.gap)
-        chosen = _answer(maker, replace(wish, gap=aim, budget=None)) if aim > 0.0 else Offer(maker.name, None)
-        if chosen.mechanism is None or (wish.budget is not None and chosen.total_epsilon > wish.budget):
+        found = outlook(goal.problem, made, goal.rounds, goal.averaging, start)
+        if goal.gap is None or aim is None or found.gap <= goal.gap * 1.01:
+            return Plan(goal, made, start, account, found, (*others, *_without_promise()))
+        aim -= 1.05 * (found.gap - goal.gap)
+        chosen = _answer(maker, replace(goal, gap=aim, budget=None)) if aim > 0.0 else Offer(maker.name, None)
+        if chosen.mechanism is None or (goal.budget is not None and chosen.total_epsilon > goal.budget):
             break
-    raise Impossible(_nearest(wish))
+    raise Impossible(_nearest(goal))
 
 
-def _choose(wish: Wish) -> tuple[Maker, Offer, tuple[Offer, ...]]:
-    """(who makes the best offer, that offer, the others with what speaks against them)."""
-    offers = [(maker, _answer(maker, wish)) for maker in makers(wish)]
-    good = [pair for pair in offers if pair[1].mechanism is not None and _grants(pair[1], wish)]
+def _choose(goal: Goal) -> tuple[Maker, Offer, tuple[Offer, ...]]:
+    """(the maker of the best offer, that offer, the others with the reason why each was rejected)."""
+    offers = [(maker, _answer(maker, goal)) for maker in makers(goal)]
+    good = [pair for pair in offers if pair[1].mechanism is not None and _reaches(pair[1], goal)]
     if not good:
-        raise Impossible(_nearest(wish))
-    rank = (lambda pair: pair[1].gap) if wish.budget is not None else (lambda pair: pair[1].total_epsilon)
+        raise Impossible(_nearest(goal))
+    rank = (lambda pair: pair[1].gap) if goal.budget is not None else (lambda pair: pair[1].total_epsilon)
     maker, chosen = min(good, key=rank)
     others = sorted((offer for _, offer in offers if offer is not chosen), key=lambda o: (o.gap, o.total_epsilon))
-    return maker, chosen, tuple(_against(offer, chosen, wish) for offer in others)
+    return maker, chosen, tuple(_against(offer, chosen, goal) for offer in others)
 
 
-def _answer(maker: Maker, wish: Wish) -> Offer:
-    """The best that one kind can do."""
+def _answer(maker: Maker, goal: Goal) -> Offer:
+    """The best offer of one mechanism."""
     if maker.against_it:
         return Offer(maker.name, None, against_it=maker.against_it)
-    if wish.budget is not None:
-        epsilon = largest_within(maker, wish.budget)
+    if goal.budget is not None:
+        epsilon = largest_within(maker, goal.budget)
         if epsilon is None:
-            told = f"even its smallest epsilon gives away more than {shown(wish.budget)} in {wish.rounds:,} rounds"
+            told = f"even its smallest epsilon gives away more than {shown(goal.budget)} in {goal.rounds:,} rounds"
             return Offer(maker.name, None, against_it=told)
         if not maker.is_feasible(epsilon):
             told = f"within the budget (epsilon {epsilon:.3g} per report) its coin alone misses the capacity"
             return Offer(maker.name, None, against_it=told)
         return maker.offer(epsilon)
-    assert wish.gap is not None  # a wish has one of the two
-    least = smallest_within(maker, wish.gap)
+    assert goal.gap is not None  # a goal has one of the two
+    least = smallest_within(maker, goal.gap)
     if least is None:
-        return Offer(maker.name, None, against_it=f"cannot come within {100 * wish.gap:.3g} % of the optimum")
+        return Offer(maker.name, None, against_it=f"cannot get within {100 * goal.gap:.3g} % of the optimum")
     return maker.offer(least)
 
 
-def _grants(offer: Offer, wish: Wish) -> bool:
-    within = wish.gap is None or offer.gap <= wish.gap * (1.0 + 1e-6)
-    return within and (wish.budget is None or offer.total_epsilon <= wish.budget * (1.0 + 1e-9))
+def _reaches(offer: Offer, goal: Goal) -> bool:
+    within = goal.gap is None or offer.gap <= goal.gap * (1.0 + 1e-6)
+    return within and (goal.budget is None or offer.total_epsilon <= goal.budget * (1.0 + 1e-9))
 
 
-def _against(offer: Offer, chosen: Offer, wish: Wish) -> Offer:
-    """The same offer, with what speaks against it."""
+def _against(offer: Offer, chosen: Offer, goal: Goal) -> Offer:
+    """The same offer, with the reason why it was rejected."""
     if offer.against_it:
         return offer
-    when, than = _horizon(offer, wish), _horizon(chosen, wish)
-    against = f"{_measure(chosen, wish)}{'' if than == when else f' {than}'}"
-    of = "above the optimum" if wish.budget is not None else "for that gap"
-    total = "" if wish.budget is not None else "total epsilon "
-    told = f"{total}{_measure(offer, wish)} {of} {when}, against {against}"
+    when, than = _horizon(offer, goal), _horizon(chosen, goal)
+    against = f"{_measure(chosen, goal)}{'' if than == when else f' {than}'}"
+    of = "above the optimum" if goal.budget is not None else "for that gap"
+    total = "" if goal.budget is not None else "total epsilon "
+    told = f"{total}{_measure(offer, goal)} {of} {when}, against {against}"
     return Offer(offer.name, offer.mechanism, offer.account, offer.gap, offer.start, told)
 
 
-def _measure(offer: Offer, wish: Wish) -> str:
+def _measure(offer: Offer, goal: Goal) -> str:
     """What offers are compared by: the gap within a budget, or else the total epsilon."""
-    return f"{100 * offer.gap:.3g} %" if wish.budget is not None else shown(offer.total_epsilon)
+    return f"{100 * offer.gap:.3g} %" if goal.budget is not None else shown(offer.total_epsilon)
 
 
-def _horizon(offer: Offer, wish: Wish) -> str:
+def _horizon(offer: Offer, goal: Goal) -> str:
     """When an offer has the gap that it is compared by."""
     assert offer.mechanism is not None  # it has a gap
-    return f"after {wish.rounds:,} rounds" if offer.mechanism.needs_public_average else "in the long run"
+    return f"after {goal.rounds:,} rounds" if offer.mechanism.needs_public_average else "in the long run"
 
 
 def _without_promise() -> tuple[Offer, ...]:
@@ -172,36 +172,36 @@ def _without_promise() -> tuple[Offer, ...]:
     return tuple(Offer(made.kind, None, against_it=f"promises nothing: {made.unbounded}") for made in found)
 
 
-def _nearest(wish: Wish) -> str:
-    """What is impossible, and the nearest plans that are not: the budget with a wider gap, the gap with more budget."""
-    asked = "any gap" if wish.gap is None else f"a gap of {100 * wish.gap:.3g} %"
-    within = "" if wish.budget is None else f" within total epsilon {shown(wish.budget)}"
+def _nearest(goal: Goal) -> str:
+    """What is impossible, and the nearest possible goals: this budget with a larger gap, this gap with more budget."""
+    asked = "any gap" if goal.gap is None else f"a gap of {100 * goal.gap:.3g} %"
+    within = "" if goal.budget is None else f" within total epsilon {shown(goal.budget)}"
     hints = []
-    if wish.budget is not None and wish.gap is not None:
+    if goal.budget is not None and goal.gap is not None:
         with contextlib.suppress(Impossible):
-            least = plan(replace(wish, gap=None)).outlook.gap
+            least = plan(replace(goal, gap=None)).outlook.gap
             hints.append(f"with that budget the smallest gap is {100 * least:.3g} %")
         with contextlib.suppress(Impossible):
-            cheapest = plan(replace(wish, budget=None))
+            cheapest = plan(replace(goal, budget=None))
             hints.append(f"that gap needs total epsilon {shown(cheapest.account.epsilon)} ({cheapest.mechanism.kind})")
-    elif wish.gap is not None:
-        hints = _closest(wish)
-    told = "; ".join(hints) or "no mechanism can bring the capacity"
-    return f"{asked}{within} is impossible in {wish.rounds:,} rounds against {wish.seen_by}: {told}"
+    elif goal.gap is not None:
+        hints = _closest(goal)
+    told = "; ".join(hints) or "no mechanism can meet the capacity"
+    return f"{asked}{within} is impossible in {goal.rounds:,} rounds against {goal.seen_by}: {told}"
 
 
-def _closest(wish: Wish) -> list[str]:
-    """How close the least private offer comes, whatever the budget."""
-    able = [maker for maker in makers(wish) if not maker.against_it and maker.is_feasible(LARGEST)]
+def _closest(goal: Goal) -> list[str]:
+    """The smallest gap of all offers, whatever the budget."""
+    able = [maker for maker in makers(goal) if not maker.against_it and maker.is_feasible(LARGEST)]
     offers = [maker.offer(LARGEST) for maker in able]
     found = []
     for offer in offers:
         assert offer.mechanism is not None and offer.start is not None  # noqa: PT018
-        reached = outlook(wish.problem, offer.mechanism, wish.rounds, wish.averaging, offer.start).gap
+        reached = outlook(goal.problem, offer.mechanism, goal.rounds, goal.averaging, offer.start).gap
         found.append((reached, offer.name))
     if not found:
         return []
     gap, name = min(found)
-    is_for_lack_of_rounds = min(offer.gap for offer in offers) < (wish.gap or 0.0)
+    is_for_lack_of_rounds = min(offer.gap for offer in offers) < (goal.gap or 0.0)
     remedy = "plan for more rounds, or accept that gap" if is_for_lack_of_rounds else "accept that gap"
     return [f"the smallest gap planned for is {100 * gap:.3g} % ({name}): {remedy}"]

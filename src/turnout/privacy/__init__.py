@@ -1,4 +1,4 @@
-"""What an observer may learn: certificates per report, accounts over many, filters, the paper's Lemma, the floor.
+"""What an observer can learn: certificates per report, accounts over many, filters, the paper's Lemma, the floor.
 
 Every epsilon says per report or in total, against which `Observer`, and under which assumptions.
 """
@@ -25,7 +25,7 @@ from turnout.privacy.observer import (
     EVERY_REPORT,
     FIXED_NUMBER,
     LAST,
-    LOST_BOOKS,
+    LOST_ROUNDS,
     NOT_ADAPTIVE,
     OBSERVERS,
     ONE_LEDGER,
@@ -47,7 +47,7 @@ __all__ = [
     "EVERY_REPORT",
     "FIXED_NUMBER",
     "LAST",
-    "LOST_BOOKS",
+    "LOST_ROUNDS",
     "NOT_ADAPTIVE",
     "OBSERVERS",
     "ONE_LEDGER",

@@ -1,9 +1,8 @@
-"""What many reports give away together, to an observer of every report who chooses the signals on the way.
+"""What many reports give away together, to an observer of every report who chooses the signals during the run.
 
-Nothing here looks at a cost: an account follows from the public box [low, high] that the probability of a
-"yes" never leaves. Every number is an upper bound and is rounded upwards. The theorems are in
-docs/proofs/accounting.md. Rounds that differ by plan: `plan_account`; chosen on the way: `filter`; a view of
-the sum alone: `sum_only`.
+An account does not depend on any cost: it follows from the public box [low, high] of the probability of a "yes".
+Every number is an upper bound and is rounded upwards. The theorems are in docs/proofs/accounting.md. For rounds that
+differ by plan or a view of the sum alone see `sum_only`; for boxes chosen during the run see `filter`.
 """
 
 from __future__ import annotations
@@ -24,10 +23,10 @@ UNIT = float(np.finfo(np.float64).eps)
 """Twice the largest relative error of one rounded operation."""
 
 UP = 1.0 + 16.0 * UNIT
-"""What a few roundings may have lowered is above the truth once it is multiplied by this."""
+"""A factor that makes a result of a few rounded operations an upper bound."""
 
 SMALLEST_LOW = 1e-100
-"""Below it the walk would overflow; the sum of the reports' own epsilons is given instead."""
+"""Below it the walk would overflow; then the account is the sum of the reports' epsilons."""
 
 EVERYTHING = str(Observer())
 """Against an observer of every report."""
@@ -35,17 +34,17 @@ EVERYTHING = str(Observer())
 
 @dataclass(frozen=True)
 class Account:
-    """A total over all reports: what, against whom, and how it was found.
+    """A total over all reports, against an observer, with its method.
 
     Attributes:
         epsilon: the total, an upper bound, rounded upwards.
         delta: a slack in probability: P(A) <= e^epsilon P'(A) + delta for every event A that is seen, with P under
-            one cost and P' under another. Not the chance that the odds shift further, which may be some times as large.
+            one cost and P' under another. Not the probability that the odds shift further, which may be larger.
         rounds: how many reports it covers.
-        against: who looks on.
+        against: the observer.
         how: the method.
-        assumptions: what nothing enforces: without these the number says nothing. Each a clause.
-        over: what it covers, in words, where that is not so many reports.
+        assumptions: what must hold for it, and turnout cannot enforce; each a clause.
+        over: what it covers, in words, where that is not a number of reports.
 
     Example:
         >>> Account(591.0, 1e-6, 1000, "an observer of every report", "exact binomial")
@@ -79,7 +78,7 @@ class Account:
 
 
 def shown_delta(delta: float) -> str:
-    """With three digits, or six where these would be less than it is; rounded upwards.
+    """With three digits, or with six, rounded upwards, where three would be too small.
 
     Example:
         >>> shown_delta(1e-6), shown_delta(0.10449), shown_delta(0.0)
@@ -119,8 +118,8 @@ def shown(value: float) -> str:
 class Pair:
     """Two distributions that dominate one report, whichever way round the two costs are.
 
-    With chance `blank` a report says nothing; else it is a randomized response that is right with chance
-    `right` and wrong with chance `wrong` (right + wrong + blank = 1).
+    With probability `blank` a report says nothing; else it is a randomized response, right with probability `right`
+    and wrong with probability `wrong` (right + wrong + blank = 1).
 
     Attributes:
         right: the mass of loss +loss, min(low, 1 - high) + (high - low).
@@ -138,7 +137,7 @@ class Pair:
 def report_epsilon(low: float, high: float) -> float:
     """Pure epsilon per report: max(ln(high / low), ln((1 - low) / (1 - high))), rounded upwards.
 
-    It holds for any two costs and any signal, against one that sees the report.
+    It holds for any two costs and any signal, against an observer of the report.
 
     Args:
         low: the least probability of a "yes".
@@ -160,7 +159,7 @@ def dominating_pair(low: float, high: float) -> Pair:
 
     For a box below the middle (low + high <= 1) a "yes" tells more than a "no". The greater of the two
     directions' profiles is the profile of a randomized response with ratio high / low that stays blank with
-    chance 1 - low - high. A box above the middle is its mirror image.
+    probability 1 - low - high. A box above the middle is its mirror image.
 
     Raises:
         ValueError: not 0 < low <= high < 1.
@@ -215,7 +214,7 @@ def total_epsilon(low: float, high: float, rounds: int, delta: float) -> Account
         delta: the slack (see `Account`); 0 asks for the pure total.
 
     Raises:
-        ValueError: a box that is none, no round, or a delta outside [0, 1).
+        ValueError: an invalid box, no round, or a delta outside [0, 1).
 
     Example:
         >>> account = total_epsilon(0.475, 0.525, rounds=1000, delta=1e-6)
@@ -279,7 +278,7 @@ class Walk:
 
 
 def least_epsilon(delta_of: Callable[[float], float], highest: float, delta: float) -> float:
-    """The least epsilon with delta_of(epsilon) <= delta, from above, by bisection; `highest` is known to do.
+    """The least epsilon with delta_of(epsilon) <= delta, from above, by bisection; it holds at `highest`.
 
     Example:
         >>> round(least_epsilon(lambda epsilon: math.exp(-epsilon), 50.0, 1e-6), 6)
@@ -305,7 +304,7 @@ def is_symmetric(low: float, high: float) -> bool:
 
 
 def check_box(low: float, high: float) -> None:
-    """Refuses what is no box.
+    """Refuses an invalid box.
 
     Example:
         >>> check_box(0.2, 0.1)
@@ -317,21 +316,13 @@ def check_box(low: float, high: float) -> None:
 
 
 def check_rounds(rounds: int) -> None:
-    """Refuses a count of reports below 1.
-
-    Example:
-        >>> check_rounds(1)
-    """
+    """Refuses a count of reports below 1."""
     if rounds < 1 or rounds != int(rounds):
         raise invalid("rounds", "a whole number of at least 1", rounds, "give the number of reports planned")
 
 
 def check_delta(delta: float) -> None:
-    """Refuses a delta outside [0, 1).
-
-    Example:
-        >>> check_delta(1e-6)
-    """
+    """Refuses a delta outside [0, 1)."""
     if not 0.0 <= delta < 1.0:
         raise invalid("delta", "at least 0 and below 1", delta, "give a small probability, such as 1e-6")
 

@@ -21,7 +21,7 @@ Box = tuple[float, float]
 
 
 def account_of(mechanism: Mechanism, rounds: int, delta: float, observer: Observer = Observer()) -> Account:  # noqa: B008
-    """The total epsilon of a mechanism over so many reports; infinite where nothing bounds it.
+    """The total epsilon of a mechanism over a number of reports; infinite where there is no bound.
 
     It holds for every client: where boxes or weights differ, the worst counts.
 
@@ -29,7 +29,7 @@ def account_of(mechanism: Mechanism, rounds: int, delta: float, observer: Observ
         mechanism: any mechanism.
         rounds: how many reports of one client.
         delta: the slack (see `Account`); a release made once needs none.
-        observer: who sees what, in which circumstances.
+        observer: who sees what.
 
     Raises:
         ValueError: the promise does not exist against this observer; the message says why.
@@ -67,11 +67,11 @@ class Hidden(NamedTuple):
 
 
 def hidden_in_sum(mechanism: Mechanism, observer: Observer) -> set[Hidden]:
-    """The ways in which clients are hidden in a sum, without those that another one is worse than.
+    """The ways in which clients are hidden in a sum; where one way is worse than another, only the worse.
 
-    A client is hidden among those of its own weight: the bits of all others are handed to the observer. Those that
-    may not follow the protocol may all be of that weight. What hides is what is certain of the others' bits, so that
-    their boxes may be widened to one that holds them all.
+    A client is hidden among those of its own weight; the observer is assumed to know the bits of all others. The
+    clients that may not follow the protocol may all be of that weight. A client is hidden by the certain part of the
+    others' bits, so that their boxes may be widened to one that contains them all.
 
     Example:
         >>> from turnout.algorithm import Clamp
@@ -128,25 +128,25 @@ def _boxes(mechanism: Mechanism, epsilon: float) -> list[Box]:
 
 
 class PublicAccount:
-    """What any client has given away at most, from public data alone: the mechanism and how often it was asked.
+    """The most that any client has given away, from public data: the mechanism and the number of reports.
 
     Args:
         mechanism: what the clients use.
         delta: the slack of the total (see `Account`).
-        observer: of every report, in the run's circumstances.
+        observer: of every report, with the run's averaging.
 
     Attributes:
         certified: the epsilon of the certificate, against the server; infinite where there is none.
         per: what it covers: one "report", or a "lifetime" (all reports together, from a release made once).
         delta: as given.
-        against: whom: an observer of every report.
-        assumptions: what nothing enforces: without these the numbers say nothing.
+        against: an observer of every report.
+        assumptions: what must hold, and turnout cannot enforce.
 
     Example:
         >>> from turnout.algorithm import Clamp
         >>> PublicAccount(Clamp(epsilon=0.1), delta=1e-6).total(1000)
-        total epsilon 19.35 at delta 1e-06 over 1,000 reports, against an observer of every report, if how many reports
-        there are did not depend on what they said (exact binomial)
+        total epsilon 19.35 at delta 1e-06 over 1,000 reports, against an observer of every report, if the number of
+        reports did not depend on their content (exact binomial)
     """
 
     def __init__(self, mechanism: Mechanism, delta: float, observer: Observer = Observer()) -> None:  # noqa: B008
@@ -157,7 +157,7 @@ class PublicAccount:
         self.against, self.assumptions = found.against, found.assumptions
 
     def total(self, reports: int) -> Account:
-        """The total over so many reports, those made so far, at delta; an upper bound for every client."""
+        """The total of the reports so far, at delta; an upper bound for every client."""
         if reports < 1 and self.per == "report":
             return Account(0.0, self.delta, 0, self.against, "no report yet", self.assumptions)
         found = account_of(self._mechanism, max(reports, 1), self.delta, self._observer)

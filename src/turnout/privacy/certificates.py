@@ -23,9 +23,9 @@ class Certificate:
     Attributes:
         epsilon: pure; infinite where there is no bound.
         per: "report", or "lifetime" (all reports together).
-        against: whom it holds against. A bound per report holds for each report by itself, also if only sums are seen.
-        why: where it comes from, or why there is none.
-        assumptions: what nothing enforces: without these the number says nothing. Each a clause.
+        against: the observer. A bound per report holds for each report by itself, also if only sums are seen.
+        why: where the bound comes from, or why there is none.
+        assumptions: what must hold for it, and turnout cannot enforce; each a clause.
 
     Example:
         >>> from turnout.algorithm import Clamp
@@ -60,7 +60,7 @@ def certificate(mechanism: Mechanism, observer: Observer = Observer()) -> Certif
 
     Args:
         mechanism: any mechanism, also one of your own: its box alone decides.
-        observer: who sees what, in which circumstances.
+        observer: who sees what.
 
     Raises:
         ValueError: the promise does not exist for this combination.
@@ -79,7 +79,7 @@ def certificate(mechanism: Mechanism, observer: Observer = Observer()) -> Certif
 
 
 def _of_ones_own(mechanism: Mechanism) -> tuple[str, ...]:
-    """What a mechanism from elsewhere says of itself, and nothing here can check."""
+    """What a mechanism that turnout has no proofs of claims, and turnout cannot check."""
     found = []
     is_proven = MECHANISMS.has_proofs_of(mechanism)
     if mechanism.releases_once and not is_proven:
@@ -117,12 +117,12 @@ _LARGEST = 30.0  # that a mechanism can state: see `check_epsilon`
 
 
 def _box(mechanism: Mechanism) -> tuple[Any, Any]:
-    """Its box, or where that follows the average, many."""
+    """Its box; where that follows the average, many boxes."""
     if mechanism.needs_public_average:
         return mechanism.box(Public(average=_AVERAGES))
     try:
         low, high = mechanism.box(Public())
-    except TypeError as error:  # it reckons with an average, and none was given
+    except TypeError as error:  # it computes with an average, and none was given
         name = f"{type(mechanism).__name__}.needs_public_average"
         allowed = "True where the box follows the average"
         raise invalid(name, allowed, mechanism.needs_public_average, "set it to True") from error
@@ -134,7 +134,7 @@ _AVERAGES = np.concatenate([[1e-9, 1.0 - 1e-9], np.linspace(0.0, 1.0, 2001)])
 
 
 def _check_fixed(mechanism: Mechanism, low: Any, high: Any) -> None:
-    """Refuse a box that follows the average or the signal, though it copes without them."""
+    """Refuse a box that depends on the average or the signal without saying so."""
     for average in (0.0, 0.1, 0.5, 0.9, 1.0):
         for signal in (0.0, 1.0, 1e300):
             moved = mechanism.box(Public(np.float64(average), signal))
@@ -145,14 +145,14 @@ def _check_fixed(mechanism: Mechanism, low: Any, high: Any) -> None:
 
 
 def worst_of(promises: Sequence[Certificate], parts: str) -> Certificate:
-    """What holds for every report of a run whose parts were made under different promises.
+    """The certificate of a run whose parts have different certificates.
 
-    A release for a lifetime counts as if the first report after it had made it: then no report gives away more
-    than the largest epsilon, and all reports together no more than that bound says.
+    A release for a lifetime is counted as part of the first report after it. Then no report gives away more than the
+    largest epsilon.
 
     Args:
-        promises: one a part, one or more.
-        parts: what they were, in words.
+        promises: one per part.
+        parts: their names, in words.
 
     Example:
         >>> from turnout.algorithm import Clamp, Classical
@@ -180,6 +180,6 @@ def box_epsilon(low: object, high: object) -> float:
 
 
 def _up(epsilon: float) -> str:
-    """With six digits, never rounded down: what is printed is a bound too."""
+    """With six digits, rounded upwards: the printed number is a bound, too."""
     with localcontext(prec=6, rounding=ROUND_CEILING):
         return f"{float(+Decimal(epsilon)):.6g}"

@@ -1,7 +1,7 @@
-"""Boxes chosen on the way: a filter that says, before each report, whether the total still holds.
+"""For boxes chosen during the run: a filter that says, before each report, whether the total still holds.
 
-Composing boxes after the fact, as if they had been planned, breaks delta when they were chosen from what earlier
-reports revealed. A Rényi filter stays valid (Feldman and Zrnic 2021, Lécuyer 2021; docs/proofs/accounting.md).
+If boxes are chosen from what earlier reports revealed, an account as if they had been planned is false. A Rényi
+filter stays valid (Feldman and Zrnic 2021, Lécuyer 2021; docs/proofs/accounting.md).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from turnout.errors import TurnoutError, invalid
 from turnout.privacy.accounting import EVERYTHING, UNIT, Account, check_box, check_delta, report_epsilon
 
 ROUNDING = 1e-9
-"""The share by which the limit may be passed, so that n reports of epsilon / n each are n; the account says so."""
+"""The limit may be exceeded by this share, so that rounding does not forbid the last of n reports of epsilon / n."""
 
 
 def renyi_epsilon(low: float, high: float, order: float) -> float:
@@ -51,13 +51,13 @@ def renyi_to_epsilon(divergence: float, order: float, delta: float) -> float:
 
 
 class RenyiFilter:
-    """How many reports, with boxes chosen as one goes, keep a total epsilon at delta.
+    """Says how many reports keep a total epsilon at delta, if their boxes are chosen during the run.
 
     Against an observer of every report who chooses signals and boxes from all it has seen. The promise is the limit,
-    for the whole sequence up to the stop; `spent_epsilon` on the way is a gauge, not a promise of its own.
+    for the whole sequence up to the stop; `spent_epsilon` before it is an indication, not a promise.
 
     Args:
-        epsilon: the total never to be passed.
+        epsilon: the largest total.
         delta: the slack (see `Account`); split evenly over the finite orders.
         orders: Rényi orders above 1, fixed ahead; by default the one at which many small reports last longest. The
             sum of pure epsilons is always watched too, and costs no delta.
@@ -75,7 +75,7 @@ class RenyiFilter:
     def __init__(self, epsilon: float, delta: float, orders: tuple[float, ...] | None = None) -> None:
         check_delta(delta)
         if not epsilon > 0.0:
-            raise invalid("epsilon", "a total above 0", epsilon, "give the total that is not to be passed")
+            raise invalid("epsilon", "a total above 0", epsilon, "give the largest total that is allowed")
         if orders is not None and not all(1.0 < order < math.inf for order in orders):
             raise invalid("orders", "finite and above 1", orders, "give Rényi orders such as (4.0, 16.0)")
         self.epsilon = float(epsilon)
@@ -94,10 +94,10 @@ class RenyiFilter:
         return self._total(self._after(low, high)) <= self.epsilon * (1.0 + ROUNDING)
 
     def spend(self, low: float, high: float) -> None:
-        """Books one report; call it before the coin is tossed.
+        """Count one report; call it before the coin is tossed.
 
         Raises:
-            TurnoutError: the report is not allowed; nothing is booked.
+            TurnoutError: the report is not allowed; nothing is counted.
         """
         if not self.allows(low, high):
             raise TurnoutError(
@@ -108,11 +108,11 @@ class RenyiFilter:
         self.reports += 1
 
     def spent_epsilon(self) -> float:
-        """A gauge: the total epsilon at delta of the reports so far; never above the limit by more than ROUNDING."""
+        """An indication: the total epsilon at delta of the reports so far; at most the limit times 1 + ROUNDING."""
         return self._total(self.spent)
 
     def account(self) -> Account:
-        """What is promised once the filter has the last word: the limit, over the reports so far."""
+        """The promise, if every report is allowed by this filter: the limit, over the reports so far."""
         return Account(self.epsilon * (1.0 + ROUNDING), self.delta, self.reports, EVERYTHING, "Rényi filter")
 
     def state(self) -> dict[str, Any]:

@@ -32,7 +32,7 @@ class Floor:
     Attributes:
         epsilon: total, pure, against an observer of every report for ever.
         gap: no mechanism's long-run cost is closer to the optimum's than this, in parts of it.
-        reached: the gap of the channel below: the truth lies between.
+        reached: the gap of the channels below; the true floor lies between the two.
         channels: the best channel found, one for each different weight.
         best: the optimum without privacy.
 
@@ -52,9 +52,9 @@ class Floor:
     def memoized(self) -> Memoized:
         """The best channel as a mechanism: the optimal `Memoized` for this population, and for those like it.
 
-        Its levels and its price are made from the costs of the problem that `floor` was given. What they tell about
-        these is in no account: take a population like the one that is to be protected, and not that one (the
-        assumption `turnout.privacy.observer.PUBLIC_DESIGN`).
+        Its levels and its price are computed from the costs of the problem that `floor` was given. No account covers
+        what they reveal about these costs: use a population like the protected one, but not that one (the assumption
+        `turnout.privacy.PUBLIC_DESIGN`).
 
         Raises:
             ValueError: clients have different weights, hence several channels.
@@ -82,7 +82,7 @@ def floor(problem: Problem, epsilon: float, types: int = 200) -> Floor:
         problem: its clients stand for the distribution of costs. Weights are public: each different one is a group of
             its own.
         epsilon: total, pure, against an observer of every report.
-        types: of clients that the programme tells apart; fewer are quicker, and make the bound a little lower.
+        types: of clients in the linear programme; fewer are quicker, and make the bound a little lower.
 
     Raises:
         ValueError: epsilon is out of range, or there are too many different weights.
@@ -130,7 +130,7 @@ def _groups(weights: Array) -> npt.NDArray[np.int64]:
 def _best_release(
     problem: Problem, epsilon: float, types: int, weights: Array, group: npt.NDArray[np.int64]
 ) -> tuple[list[Channel], npt.NDArray[np.int64]]:
-    """(the best channels, one a group; the type of each client)."""
+    """(the best channels, one per group; the type of each client)."""
     check_epsilon(epsilon, "total epsilon")
     shapes = values_at(problem, _LEVELS) / weights[:, None]
     label = types_of(shapes, group, types)
@@ -145,7 +145,7 @@ def values_at(problem: Problem, levels: Array) -> Array:
 def _channels(
     problem: Problem, epsilon: float, weights: Array, group: npt.NDArray[np.int64], label: npt.NDArray[np.int64]
 ) -> list[Channel]:
-    """The best channels, one a group, for the population put together into types."""
+    """The best channels, one per group, for the population reduced to types."""
     _, someone = np.unique(label, return_index=True)  # of each type, which are of one group
     found = best_channel(
         _by_type(values_at(problem, _LEVELS), label),
@@ -167,11 +167,11 @@ def _by_type(numbers: Array, label: npt.NDArray[np.int64]) -> Array:
 
 
 def types_of(features: Array, group: npt.NDArray[np.int64], number: int) -> npt.NDArray[np.int64]:
-    """Put alike clients together: the most uneven type is cut in two at its mean, until there are enough.
+    """Sort clients into types: the type with the largest variance is cut in two at its mean, until there are enough.
 
     Args:
-        features: what clients are compared by, shape (clients, features).
-        group: clients of different groups stay apart, shape (clients,).
+        features: of each client, shape (clients, features).
+        group: a type has clients of one group only, shape (clients,).
         number: of types, about.
 
     Example:
@@ -206,7 +206,7 @@ def _bound(
     group: npt.NDArray[np.int64],
     label: npt.NDArray[np.int64],
 ) -> float:
-    """A cost that no channel can undercut: the programme's dual, made feasible for every client and average.
+    """A lower bound on the cost of any channel: the programme's dual, made feasible for every client and average.
 
     With g_i(o) = f_i(o) - price w_i o and any numbers mu_i, sum mu_i + price C is a lower bound if for every o
     sum_i phi(g_i(o) - mu_i) >= 0, where phi(r) = r above 0 and e^epsilon r below. Each mu_i is its type's, moved
@@ -235,7 +235,7 @@ def _price(channels: list[Channel]) -> float:
 
 
 def _shift(rest: Array, epsilon: float) -> float:
-    """By how much all mu_i of a group must come down for the bound to hold at every average."""
+    """How much all mu_i of a group must decrease for the bound to hold at every average."""
 
     def worst(shift: float) -> float:
         lower = rest + shift
@@ -251,7 +251,7 @@ def _shift(rest: Array, epsilon: float) -> float:
 
 
 def _cost(problem: Problem, channels: list[Channel], weights: Array, group: npt.NDArray[np.int64]) -> float:
-    """The expected cost of the channels, at the price at which they bring the capacity."""
+    """The expected cost of the channels, at the price at which they meet the capacity."""
     parts = [(np.flatnonzero(group == name), channel) for name, channel in enumerate(channels)]
     values = [values_at(Problem(problem.costs[members], 1.0), channel.levels) for members, channel in parts]
 
@@ -266,9 +266,9 @@ def _cost(problem: Problem, channels: list[Channel], weights: Array, group: npt.
 
     price = _price(channels)
     low, high = 0.5 * price, 2.0 * price
-    for _ in range(50):  # both ends stay: the answer mixes them, as a fair coin between two prices would
+    for _ in range(50):  # keep both ends: the result mixes them, as a random choice between two prices would
         middle = 0.5 * (low + high)
         low, high = (middle, high) if outcome(middle)[1] < problem.capacity else (low, middle)
-    (cheap, few), (dear, many) = outcome(low), outcome(high)
+    (cheap, few), (expensive, many) = outcome(low), outcome(high)
     mix = 0.0 if many == few else float(np.clip((problem.capacity - few) / (many - few), 0.0, 1.0))
-    return (1.0 - mix) * cheap + mix * dear
+    return (1.0 - mix) * cheap + mix * expensive

@@ -12,9 +12,9 @@ from turnout.problem import Array
 def lemma_epsilon(intent: Any, coin: Any) -> Array:
     """The paper's epsilon_i(k) per report: ln((p + (1 - p) sigma) / ((1 - sigma) p)); infinite where intent is 1.
 
-    It is -ln P(the client did not want to come | it came), so it speaks of a "yes" alone. A "no"
-    proves that the client did not want to come, whatever the coin; and the value depends on the intent, so
-    that publishing it would disclose the intent. Only a simulation, or the client itself, may compute it.
+    It is -ln P(the client did not want to participate | it participated): it is about a "yes" alone. A "no" proves
+    that the client did not want to participate, whatever the coin. The value depends on the intent, so publishing it
+    would disclose the intent. Only a simulation, or the client itself, may compute it.
 
     Args:
         intent: sigma_i, shape (clients,).
@@ -34,8 +34,7 @@ def lemma_epsilon(intent: Any, coin: Any) -> Array:
 def combined_epsilon(intent: Any, coin: Any) -> float:
     """The paper's sequential combination: the sum over clients of one round's values; infinite if one is.
 
-    Different clients' data are different data: for a change in one client's cost the largest value counts, not the
-    sum. Kept as the paper's number, not as a promise.
+    If one client's cost changes, the largest value counts, not the sum. This is the paper's number, not a promise.
 
     Paper: Theorem IV.2.
 
@@ -57,5 +56,5 @@ def network_epsilon(intent: Any, coin: Any) -> tuple[float, int]:
         (0.0, 1)
     """
     values = lemma_epsilon(intent, coin)
-    finite = np.isfinite(values)  # without a coin none is: every report is the intent itself
+    finite = np.isfinite(values)  # without a coin none is finite: the report is the intent itself
     return (float(values[finite].mean()) if finite.any() else float("inf")), int(np.sum(~finite))

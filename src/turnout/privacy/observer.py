@@ -1,8 +1,7 @@
-"""Who sees what of a run, and what must hold before an account against them means anything.
+"""Who sees what of a run, and what must hold for an account against this observer.
 
-An account is a number *against an observer, under assumptions*. What can be checked is checked here, once, and an
-account that would be false is refused with the reason. What nothing in turnout enforces is carried along as an
-assumption, in words that every place prints.
+An account is a number *against an observer, under assumptions*. What can be checked is checked here, and an account
+that would be false is refused with the reason. What turnout cannot enforce is an assumption, which is always printed.
 """
 
 from __future__ import annotations
@@ -17,41 +16,40 @@ from turnout.errors import invalid
 
 EVERY_REPORT, SUM = "every-report", "sum"
 OBSERVERS = (EVERY_REPORT, SUM)
-"""What an observer sees: each client's reports, by name (every server of ours does), or each round's total alone (as
+"""What an observer sees: each client's reports (as every server in turnout does), or each round's total alone (as
 every device can compute from the signals)."""
 
 ABSENT, LAST = "absent", "last"
-"""What a client that does not report counts as: not participating, or as it last was."""
+"""How a client that does not report is counted: as not participating, or as in its last report."""
 
 TRUSTED_AGGREGATOR = "an aggregator that you trust hides single reports (nothing in turnout does)"
 OTHERS_REPORT = "the honest others report in every round"
 RELEASED_ONCE = "the cost is released once, across all runs and servers"
 PUBLIC_HISTORY = "the client's whole history is public"
-PUBLIC_DESIGN = "the costs that this was designed from are public, and not those that it protects"
+PUBLIC_DESIGN = "it was designed from public costs, not from the costs that it protects"
 OWN_CHANNEL = "what this mechanism releases keeps the epsilon that it states"
 OWN_PROBABILITY = "this mechanism's own probability stays inside its box"
-OWN_BOXES = "its box is no wider between the 2,003 averages that were looked at"
+OWN_BOXES = "its box is no wider between the 2,003 averages that were checked"
 OWN_BOX = "this mechanism's own box follows neither the signal nor the average"
 ONE_LEDGER = "the cost is not released outside this ledger"
-UNWITNESSED = "nothing was reported that neither this ledger nor the device's rounds know of"
-FIXED_NUMBER = "how many reports there are did not depend on what they said"
-LOST_BOOKS = "no device has reported in rounds that a restore has lost and that it has not told this coordinator of"
-NOT_ADAPTIVE = "which mechanism came next did not depend on this client's reports"
+UNWITNESSED = "every report is in this ledger or in the device's rounds"
+FIXED_NUMBER = "the number of reports did not depend on their content"
+LOST_ROUNDS = "no device has made reports in rounds that a restore lost and that this coordinator has not learned of"
+NOT_ADAPTIVE = "the choice of mechanisms did not depend on this client's reports"
 
 
 @dataclass(frozen=True, eq=False)
 class Observer:
-    """Who looks on, and in which circumstances.
+    """Who sees what, and in which kind of run.
 
     Args:
         sees: "every-report", or "sum" (each round's total alone).
         honest: for "sum", how many other clients certainly follow the protocol and report in every round; a number
             that the observer cannot lower. An observer who is a client is not one of them: of N clients, N - 2.
-        weights: for "sum", what every client brings, shape (clients,); None: all bring the same. A client is hidden
-            among those of its own weight.
+        weights: for "sum", shape (clients,); None: all are equal. A client is hidden among those of its own weight.
         averaging: how histories move.
-        missing: what a client that does not report counts as: "absent" or "last".
-        assuming: what else an account rests on, each a clause: what a plan knows of how its settings were made.
+        missing: how a client that does not report is counted: "absent" or "last".
+        assuming: further assumptions, each a clause; `turnout plan` adds how its settings were made.
 
     Example:
         >>> print(Observer(), "or", Observer("sum", honest=1198))
@@ -67,9 +65,9 @@ class Observer:
 
     def __post_init__(self) -> None:
         if self.sees not in OBSERVERS:
-            raise invalid("observer", " or ".join(map(repr, OBSERVERS)), repr(self.sees), "who is to learn nothing?")
+            raise invalid("observer", " or ".join(map(repr, OBSERVERS)), repr(self.sees), "who is the observer?")
         if self.missing not in (ABSENT, LAST):
-            raise invalid("missing", f"{ABSENT!r} or {LAST!r}", repr(self.missing), "say what silence counts as")
+            raise invalid("missing", f"{ABSENT!r} or {LAST!r}", repr(self.missing), "choose how silence is counted")
         if self.sees == EVERY_REPORT and self.honest is not None:
             remedy = "leave it out: nobody hides a client whose every report is seen"
             raise invalid("honest", "given for an observer of the sum alone", self.honest, remedy)
@@ -77,7 +75,7 @@ class Observer:
             remedy = "give a number that the observer cannot lower"
             raise invalid("honest", "a whole number of at least 0", self.honest, remedy)
         if self.weights is not None and not np.all(np.isfinite(self.weights) & (np.asarray(self.weights) > 0)):
-            raise invalid("weights", "finite and above 0", self.weights, "give what each client brings")
+            raise invalid("weights", "finite and above 0", self.weights, "give the weight of each client")
         if self.weights is not None and self.honest is not None and self.honest >= np.size(self.weights):
             allowed = f"below {np.size(self.weights):,}, the number of clients"
             raise invalid("honest", allowed, self.honest, "count the others alone")
@@ -94,7 +92,7 @@ class Observer:
             ValueError: the reason, and the remedy.
         """
         if mechanism.releases_once:
-            return  # nothing but the release is ever seen, by whoever looks on
+            return  # an observer sees nothing but the release
         if mechanism.needs_public_average and (self.sees == SUM or self.averaging.by == "probability"):
             raise invalid(
                 f"{mechanism.kind} where averages are not public",
@@ -120,7 +118,7 @@ class Observer:
             )
 
     def assumptions(self, mechanism: Mechanism) -> tuple[str, ...]:
-        """What nothing here enforces, and the reader of an account must bring."""
+        """What must hold for an account, and turnout cannot enforce."""
         found = [RELEASED_ONCE] if mechanism.releases_once else []
         if mechanism.needs_public_average:
             found.append(PUBLIC_HISTORY)

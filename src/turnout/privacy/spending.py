@@ -1,7 +1,7 @@
-"""What the lines of a ledger add up to: every total that an owner is shown comes from here.
+"""The total of a ledger's lines: every total that an owner sees is computed here.
 
-Base install only: a device has no loss distributions. Equal reports are counted exactly; different ones by Rényi
-divergences, which add up, or each kind with its share of delta, whichever is less.
+It needs the base install alone, so it has no loss distributions. Equal reports are counted exactly; different ones by
+Rényi divergences, which add up, or each kind with its share of delta: the smaller total counts.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from turnout.privacy.filter import renyi_epsilon, renyi_to_epsilon
 from turnout.privacy.observer import FIXED_NUMBER, NOT_ADAPTIVE, ONE_LEDGER, UNWITNESSED
 
 EXACTLY_COUNTED = 1_000_000
-"""Up to so many equal reports the total is exact (half a second); beyond, by Rényi divergences."""
+"""Up to this number of equal reports the total is exact (half a second); beyond, by Rényi divergences."""
 
 ORDERS = tuple((1.0 + np.geomspace(1e-3, 1e5, 150)).tolist())
 """Rényi orders that are tried."""
@@ -40,7 +40,7 @@ class Kind(NamedTuple):
 
     @property
     def box(self) -> tuple[float, float]:
-        """The box to account with; never one that gives away less than the report did."""
+        """The box for the account: it gives away at least as much as the report did."""
         if self.low is not None and self.high is not None:
             return self.low, self.high
         wrong = 1.0 / (1.0 + math.exp(self.epsilon)) * (1.0 - 1e-15)
@@ -53,7 +53,7 @@ class Kind(NamedTuple):
 
     @classmethod
     def read(cls, entry: Mapping[str, Any]) -> Self:
-        """What `body` wrote; nothing known is no bound."""
+        """From what `body` wrote; without an epsilon there is no bound."""
         low, high = entry.get("box") or (None, None)
         return cls(float(entry.get("epsilon_per_report", math.inf)), low, high)
 
@@ -69,13 +69,13 @@ class Spending:
     Attributes:
         reports: how many of each kind.
         releases: the epsilon of each release.
-        witnessed: whether the ledger's witness was there all the time.
+        witnessed: whether the ledger's witness was never lost.
 
     Example:
         >>> spent = Spending(Counter({Kind(1.0): 500}))
         >>> spent.total(1e-6)
-        total epsilon 320.9 at delta 1e-06 over 500 reports, against an observer of every report, if how many reports
-        there are did not depend on what they said (exact binomial)
+        total epsilon 320.9 at delta 1e-06 over 500 reports, against an observer of every report, if the number of
+        reports did not depend on their content (exact binomial)
         >>> spent.total(1e-6, more={Kind(0.1): 500}).epsilon > 323.9
         True
     """
@@ -90,7 +90,7 @@ class Spending:
         return self.reports.total()
 
     def take(self, entry: Mapping[str, Any]) -> None:
-        """Add what a line of the ledger says."""
+        """Add a line of the ledger."""
         if entry["entry"] == "reserved":
             self.reports[Kind.read(entry)] += 1
         elif entry["entry"] == "released" and not entry.get("counted"):
@@ -109,22 +109,22 @@ class Spending:
 
     @classmethod
     def read(cls, body: Mapping[str, Any]) -> Self:
-        """What `body` wrote."""
+        """From what `body` wrote."""
         reports = Counter({Kind.read(line): int(line["reports"]) for line in body["reports"]})
         return cls(reports, [float(epsilon) for epsilon in body["releases"]])
 
     def beyond(self, other: Spending) -> Spending:
-        """What this has and the other has not; `other` is an earlier state of it."""
+        """What was added since `other`, an earlier state of it."""
         return Spending(self.reports - other.reports, self.releases[len(other.releases) :])
 
     def total(self, delta: float, more: Mapping[Kind, int] | None = None, releasing: Iterable[float] = ()) -> Account:
-        """The total epsilon at delta of all of it; or of it and all that is still allowed, a number fixed ahead.
+        """The total epsilon at delta, so far; or with all that is still allowed, a number fixed ahead.
 
         Args:
             delta: the slack (see `Account`).
-            more: reports to come; None: of what there is now. That number may have been chosen by somebody who saw the
+            more: future reports; None: the total so far. That number may have been chosen by somebody who saw the
                 reports, and then delta would not hold: an assumption.
-            releasing: releases to come.
+            releasing: future releases.
         """
         check_delta(delta)
         reports = self.reports + Counter(dict(more or {}))

@@ -5,9 +5,9 @@ chance low its bit is a certain 1, with chance 1 - high a certain 0, and only th
 the sum is the target's bit plus Bin(M, low / (low + 1 - high)), M ~ Bin(honest, low + 1 - high), where [low, high] is
 a box that holds the boxes of all others.
 
-It holds over many rounds only if nobody's state remembers hidden bits (averages move by the probability), for boxes
-that are fixed and public, among clients of one weight, and for a number of honest others that the observer cannot
-lower: `Observer` checks what can be checked. See docs/proofs/accounting.md.
+Over many rounds it holds only if no history contains hidden bits (averages move by the probability), boxes are fixed
+and public, clients have one weight, and the observer cannot lower the number of honest others. `Observer` checks what
+can be checked. See docs/proofs/accounting.md.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ TAIL = 1e-15
 def total_epsilon_of_plan(plan: Iterable[tuple[float, float, int]], delta: float) -> Account:
     """The total epsilon at delta over rounds that differ by a plan made ahead, against an observer of every report.
 
-    The plan must not depend on anything that the reports reveal: boxes chosen on the way need a `RenyiFilter`.
+    The plan must not depend on anything that the reports reveal: boxes chosen during the run need a `RenyiFilter`.
     dp-accounting's own `PLDAccountant.compose(RandomizedResponseDpEvent, count)` is never used: in 0.6.0 it
     ignores the count.
 
@@ -65,7 +65,7 @@ def total_epsilon_of_plan(plan: Iterable[tuple[float, float, int]], delta: float
         delta: the slack (see `Account`); not below what the transforms' rounding needs, some 1e-9.
 
     Raises:
-        ValueError: an empty plan, a box that is none, or a delta too small for this method.
+        ValueError: an empty plan, an invalid box, or a delta too small for this method.
         MissingExtra: dp-accounting is not installed, and the rounds are not all alike.
 
     Example:
@@ -129,7 +129,7 @@ def distribution(first: int, grid: Array, step: float, infinite: float, feature:
 
 
 def rounding_of_transform(length: float) -> float:
-    """A bound on the error of a convolution of so many points by Fourier transforms, in the 1-norm, for masses.
+    """A bound on the error of a convolution of masses by Fourier transforms, in the 1-norm.
 
     A few logarithms of the length times the unit roundoff in the 2-norm, hence times its root in the 1-norm; a
     transform is at most twice as long as what it is for.
@@ -177,7 +177,7 @@ def _rounded_up(value: float, fineness: float) -> float:
 
 
 def _compose(groups: Counter[Pair], delta: float) -> float:
-    """The total of groups of equal rounds, put together pairwise."""
+    """The total of groups of equal rounds, composed in pairs."""
     spread = math.sqrt(math.fsum(n * (pair.right + pair.wrong) * pair.loss**2 for pair, n in groups.items()))
     step = spread / POINTS
     feature = "an account of rounds that differ"
@@ -216,7 +216,7 @@ MOST_CROWDS = 512
 """More different numbers of certain bits than this are rounded down, which can only lose privacy."""
 
 MOST_HONEST = 2_000_000
-"""Honest others beyond this number are not counted on."""
+"""Honest others beyond this number are ignored."""
 
 ORDERS: tuple[float, ...] = tuple((1.0 + np.geomspace(0.1, 3000.0, 100)).tolist())
 """Rényi orders that are tried: best for totals from some 0.01 to some 1,000."""
@@ -266,20 +266,20 @@ def total_epsilon_sum_only(
     One round is exact for the worst view (base install). More rounds: loss distributions for a symmetric box
     (`Clamp` in the middle, `RandomizedResponse`; extra "lab"), Rényi divergences of both directions elsewhere.
 
-    The numbers cannot tell what they need: `account_of` sees to it. Boxes are the same in all rounds and depend on
-    nothing private (no `TrackingClamp`); states move by the probability and not by the bit; all have one weight; no
-    participant colludes beyond those not counted in `honest`.
+    What this needs is not checked here, but by `account_of`: boxes are the same in all rounds and depend on nothing
+    private (no `TrackingClamp`); averages move by the probability, not by the bit; all clients have one weight; only
+    clients that are not counted in `honest` collude with the observer.
 
     Args:
         low: the least probability of the client's "yes", fixed.
         high: the greatest.
         rounds: how many sums.
         delta: the slack (see `Account`), above 0.
-        honest: clients beside it that certainly follow the protocol and report in every round.
+        honest: other clients that certainly follow the protocol and report in every round.
         others: a box that holds the boxes of all these; the client's own, unless given.
 
     Raises:
-        ValueError: a box that is none, no round, a delta outside (0, 1) or too small for the method.
+        ValueError: an invalid box, no round, a delta outside (0, 1) or too small for the method.
         MissingExtra: several rounds of a symmetric box, without dp-accounting.
 
     Example:

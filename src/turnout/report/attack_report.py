@@ -73,9 +73,9 @@ def attack_page(lines: Lines) -> Page:
         yaxis={"type": "log", "tickvals": ticks, "ticktext": [f"{tick:g}" for tick in ticks]},
     )
     page.heading("Error by number of rounds")
-    page.figure(figure, "How well costs are recovered, by the number of rounds seen and the mechanism.", height=440)
+    page.figure(figure, "How well costs are recovered, by the number of observed rounds and the mechanism.", height=440)
     header, rows = attack_rows(lines)
-    page.table(["Mechanism", *header[1:]], rows, "Median relative error of the recovered costs, by rounds seen.")
+    page.table(["Mechanism", *header[1:]], rows, "Median relative error of the recovered costs, by observed rounds.")
     page.text(
         "The error is that of the slope of a client's cost at its own average: where a cost has one term, that is the "
         "error of its coefficient."

@@ -115,7 +115,7 @@ def predict(
             client-rounds, unless given.
 
     Raises:
-        ValueError: the mechanism cannot bring the capacity, at any signal, or histories fade.
+        ValueError: the mechanism cannot meet the capacity, at any signal, or histories fade.
 
     Example:
         >>> from turnout import PaperCoin, paper_population

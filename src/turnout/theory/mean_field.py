@@ -85,8 +85,8 @@ class MeanField:
         costs = self.costs if everyone else self.costs[clients]
         mechanism = self.mechanism if everyone else self.mechanism[clients]
         with np.errstate(all="ignore"):
-            wish = intent(signal, own, average, costs.slope(average))
-        return mechanism.probability(wish, Public(average=average, signal=signal))
+            wanted = intent(signal, own, average, costs.slope(average))
+        return mechanism.probability(wanted, Public(average=average, signal=signal))
 
     def expected(self, signal: float, moments: Moments) -> tuple[Array, Array]:
         """The mean probability of each client, and its covariance with the client's average."""
@@ -127,7 +127,7 @@ class MeanField:
         return (high - low) / (2.0 * step)
 
     def balancing_signal(self, moments: Moments, guess: float, precision: float = 1e-12) -> float:
-        """The signal at which clients of these averages bring the capacity."""
+        """The signal at which clients of these averages meet the capacity."""
         capacity = self.problem.capacity
         return rising_root(
             lambda signal: self.brought(self.expected(signal, moments)[0]) - capacity, guess, precision * capacity

@@ -67,7 +67,7 @@ def tune(problem: Problem, mechanism: Mechanism, start: Prior | None = None) -> 
         start: where averages begin; None is the paper's start, at 1.
 
     Raises:
-        ValueError: the mechanism cannot bring the capacity.
+        ValueError: the mechanism cannot meet the capacity.
 
     Differs from paper: its interval for tau, 1 / max sum x_i / f_i'(x_i), is empty for costs that are
     flat at 0 (x / f'(x) has no bound there); with clipping, only the slope where the loop runs counts.

@@ -40,7 +40,7 @@ REDESIGN_AFTER = (50, 150, 400, 1200, 4000)
 
 _NEAR = 1.35  # levels released at a price further off tell little about this one: costs are no quadratics
 _PRIOR_RELEASES = 6.0  # how many the first guess is worth
-_LEARNS = "must learn what memoized is told, and comes less close: the one to take (--guessed) where costs are unknown"
+_LEARNS = "must learn what memoized is given, and has a larger gap; use it (--guessed) where costs are unknown"
 _TOO_HIGH = 3.0  # times the price is what a plan lets it begin with where nothing is known, as in docs/floor.md
 _STEPS = 40  # of an estimate, which begins where the last one ended
 

@@ -1,4 +1,4 @@
-"""Algorithm 3: the paper's privacy coin. A client that does not want to come may come all the same."""
+"""Algorithm 3: the paper's privacy coin. A client that does not want to participate may do so anyway."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def coin_probability(beta: Any) -> Any:
 class PaperCoin(Mechanism):
     """P(X=1) = p + (1 - p) intent with p = (beta / 2) exp(-beta).
 
-    Only a "yes" is deniable: a "no" proves that the client did not want to come. So this is no
+    Only a "yes" is deniable: a "no" proves that the client did not want to participate. So this is no
     differential privacy for the report; the certified mechanisms are.
 
     Args:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from turnout.errors import invalid
-from turnout.privacy import LOST_BOOKS, PublicAccount, shown
+from turnout.privacy import LOST_ROUNDS, PublicAccount, shown
 from turnout.service import ClosedRound, tag_of
 from turnout.service.coordinator.coordinator import Coordinator
 from turnout.service.coordinator.enrolment import LEFT, STATES, Roll, issue_codes
@@ -98,7 +98,7 @@ class Overview:
         """Read the last rounds of the books, and whether these were ever restored; once, before anyone looks."""
         coordinator, rules = self._coordinator, self._coordinator.rules
         if any(change.what == "restored" for change in await coordinator.in_store(coordinator.store.changes)):
-            observer = replace(rules.observers[0], assuming=(*rules.assuming, LOST_BOOKS))
+            observer = replace(rules.observers[0], assuming=(*rules.assuming, LOST_ROUNDS))
             self._public = PublicAccount(rules.mechanism, rules.delta, observer)
             self._account = self._count_up(0)
         first = max(0, coordinator.position.round - REMEMBERED)

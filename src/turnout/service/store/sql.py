@@ -139,29 +139,29 @@ class SqlStore:
 
         self._write(work)
 
-    def enrol(self, wishes: Sequence[Enrolment], now: float) -> list[Device | None]:
+    def enrol(self, requests: Sequence[Enrolment], now: float) -> list[Device | None]:
         """Enrol many at once; None for a code that is unknown, expired, used with another nonce, or of who left."""
 
         def work(tables: Tables) -> list[Device | None]:
             state = self._state(tables)
-            known = self._codes(tables, [wish.code for wish in wishes])
+            known = self._codes(tables, [request.code for request in requests])
             count = tables.one("SELECT count(*) FROM devices") or (0,)
             slots, revision = count[0], control_of(state).revision
             changed: dict[int, Device] = {}
             enrolled: list[Device | None] = []
-            for wish in wishes:
-                weight, expires_at, nonce, slot = known.get(wish.code, (0, -math.inf, None, None))
+            for request in requests:
+                weight, expires_at, nonce, slot = known.get(request.code, (0, -math.inf, None, None))
                 device = None
                 if slot is None and (expires_at is None or now < expires_at):
-                    device = Device(slots, wish.token, weight, position_of(state).round, None, revision + 1)
-                    known[wish.code] = (weight, expires_at, wish.nonce, slots)
+                    device = Device(slots, request.token, weight, position_of(state).round, None, revision + 1)
+                    known[request.code] = (weight, expires_at, request.nonce, slots)
                     slots += 1
-                elif slot is not None and bytes(nonce) == wish.nonce:
+                elif slot is not None and bytes(nonce) == request.nonce:
                     device = changed.get(slot) or self._device(tables, slot)
                     joined = position_of(state).round  # it never had its token: its history starts now
-                    if device.token == wish.token and self._was_heard(tables, device):
-                        joined = device.joined  # it had: the wish is an old one that was delivered again
-                    anew = replace(device, token=wish.token, joined=joined, revision=revision + 1)
+                    if device.token == request.token and self._was_heard(tables, device):
+                        joined = device.joined  # it had: the request is an old one that was delivered again
+                    anew = replace(device, token=request.token, joined=joined, revision=revision + 1)
                     device = anew if device.left is None else None
                 if device:
                     changed[device.slot] = device
@@ -226,7 +226,7 @@ class SqlStore:
         if not tables.do(sql, *position_values(position), int(closed.round)):
             raise StaleRound(
                 f"{self.place}: the open round must be {closed.round}, got {position_of(self._state(tables)).round}: "
-                "another coordinator has closed it; read the position anew"
+                "another coordinator has closed it; read the position again"
             )
         tables.do(insertion("books"), *closed_row(closed))
         control, acknowledged = control_of(self._state(tables)), bool((closed.codes == YES).any())

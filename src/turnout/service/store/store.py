@@ -95,13 +95,13 @@ class Device:
 
 @dataclass(frozen=True)
 class Enrolment:
-    """A device's wish to join; all hashed, SHA-256.
+    """A device's request to join; all hashed, SHA-256.
 
     Attributes:
         code: the one-time code.
         nonce: the device's own secret: who comes again with code and nonce gets the token given now in place of
             the old and joins anew, since the first answer may have been lost; unless the token is the same and has
-            been used: then it is an old wish, delivered again. Who comes with the code alone gets nothing.
+            been used: then it is an old request, delivered again. Who comes with the code alone gets nothing.
         token: the token that it will have.
     """
 
@@ -168,7 +168,7 @@ class Store(Protocol):
         """Make one-time codes valid (by their hashes); the log has how many, of what weight."""
         ...
 
-    def enrol(self, wishes: Sequence[Enrolment], now: float) -> list[Device | None]:
+    def enrol(self, requests: Sequence[Enrolment], now: float) -> list[Device | None]:
         """Enrol many at once; None for a code that is unknown, expired, or used with another nonce."""
         ...
 

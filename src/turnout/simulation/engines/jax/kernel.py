@@ -184,9 +184,9 @@ def _draw_lane(
         going = None if turn == 0 else now.two != 0
         average = average_of(number(passed), lasted)
         slope = slope_or_value(rules.powers, terms, average, slope=True)
-        wish = intent(number(now.signals[turn]), weight, average, slope)
+        wanted = intent(number(now.signals[turn]), weight, average, slope)
         low, high = rules.limits(average, own)
-        chance = inside(low, rules.response(wish, average, own), high)
+        chance = inside(low, rules.response(wanted, average, own), high)
         chance = chance.value if isinstance(chance, Number) else jnp.asarray(chance, kind)
         came = _uniform(toss, rules.bits) < chance
         came = came if status is None else came & (status == PRESENT)

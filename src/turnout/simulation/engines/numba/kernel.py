@@ -171,9 +171,9 @@ def _decision(powers: tuple[int, ...], response: Any, limits: Any, moved_by: Any
     @named
     def probability(terms, client, own, average, signal, weight):  # type: ignore[no-untyped-def]
         """The chance that one client participates: `client_step` up to the toss."""
-        wish = intent(signal, weight, average, slope_of(terms, client, average))
+        wanted = intent(signal, weight, average, slope_of(terms, client, average))
         low, high = limits(average, own)
-        return inside(low, response(wish, average, own), high)
+        return inside(low, response(wanted, average, own), high)
 
     @register_jitable
     @named

@@ -1,4 +1,4 @@
-"""What somebody wants: how much privacy, how close to the optimum, against whom."""
+"""`Goal`: how much privacy, how close to the optimum, against which observer."""
 
 from __future__ import annotations
 
@@ -11,30 +11,30 @@ from turnout.errors import invalid
 from turnout.privacy import EVERY_REPORT, OBSERVERS, SUM, Observer, best_release
 from turnout.problem import Problem, check_problem
 
-_TYPES = 50  # that the channel of a search tells apart
+_TYPES = 50  # of clients, in the linear programme of a search
 
 
 @dataclass(frozen=True, eq=False)
-class Wish:
-    """What is wanted of a deployment; a budget, a gap, or both. `turnout.plan.planning.plan` grants it.
+class Goal:
+    """What is wanted of a deployment: a budget, a gap, or both. `turnout.plan.plan` finds the settings.
 
     Args:
         problem: the clients (or a guess of them) and the capacity.
-        rounds: how many rounds it will run; the account covers one report a round.
-        budget: the most total epsilon, over all rounds; None: as little as the gap allows.
-        gap: the most cost above the optimum, as a share of it, below 1 (0.01 is one percent); None: as little as the
-            budget allows.
+        rounds: how many rounds it will run; the account covers one report per round.
+        budget: the largest total epsilon, over all rounds; None: as small as the gap allows.
+        gap: the largest cost above the optimum, as a share of it, below 1 (0.01 is one percent); None: as small as
+            the budget allows.
         delta: the slack of the total (see `Account`), above 0.
-        observer: who is to learn nothing: an observer of every report ("every-report"), or of each round's total
+        observer: an observer of every report ("every-report"), or of each round's total
             alone ("sum"; nothing in turnout hides single reports: that needs an aggregator that you trust).
         honest: for "sum", how many others certainly follow the protocol; unless given, all but one, which may be the
             observer.
-        guessed: whether the costs are only a guess: then nothing may rest on their price, and designing from them
-            gives nothing away.
+        guessed: whether the costs are only a guess: then no mechanism may depend on their price, and a design from
+            them gives nothing away.
 
     Example:
         >>> from turnout import paper_population
-        >>> Wish(paper_population().problem(600), rounds=1000, budget=6.0, observer="sum").seen_by.honest
+        >>> Goal(paper_population().problem(600), rounds=1000, budget=6.0, observer="sum").seen_by.honest
         1198
     """
 
@@ -61,9 +61,7 @@ class Wish:
         if not 0.0 < self.delta < 1.0:
             raise invalid("delta", "above 0 and below 1", self.delta, "try 1e-6")
         if self.observer not in OBSERVERS:
-            raise invalid(
-                "observer", " or ".join(map(repr, OBSERVERS)), repr(self.observer), "who is to learn nothing?"
-            )
+            raise invalid("observer", " or ".join(map(repr, OBSERVERS)), repr(self.observer), "who is the observer?")
         if self.honest is not None and (self.observer != SUM or not 0 <= self.honest <= self._others):
             allowed = f"from 0 to {self._others}, and only for an observer of the {SUM!r}"
             remedy = "give a number that the observer cannot lower; a client who observes knows its own report"
@@ -72,7 +70,7 @@ class Wish:
     def __repr__(self) -> str:
         wanted = [] if self.budget is None else [f"total epsilon at most {self.budget:g}"]
         wanted += [] if self.gap is None else [f"cost at most {100 * self.gap:g} % above the optimum"]
-        return f"Wish({self.problem}, {self.rounds} rounds: {', '.join(wanted)}, against {self.seen_by})"
+        return f"Goal({self.problem}, {self.rounds} rounds: {', '.join(wanted)}, against {self.seen_by})"
 
     @property
     def seen_by(self) -> Observer:
@@ -84,16 +82,16 @@ class Wish:
 
     @property
     def averaging(self) -> Averaging:
-        """How averages move: an account against the sum needs states that remember no hidden bit."""
+        """How averages move: an account against the sum needs histories without hidden bits."""
         return Averaging(by="bit" if self.observer == EVERY_REPORT else "probability")
 
     def channel(self, epsilon: float) -> tuple[Memoized, float]:
-        """(the best `Memoized` for these costs, its expected gap), from a programme of few types."""
+        """(the best `Memoized` for these costs, its expected gap), from a linear programme with few types."""
         return _channel(self.problem, epsilon)
 
     @property
     def _others(self) -> int:
-        """The most that hide a client: all but itself and one who looks on."""
+        """The most clients that can hide one: all but itself and one that observes."""
         return max(0, len(self.problem) - 2)
 
     @property

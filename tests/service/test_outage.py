@@ -283,7 +283,7 @@ def test_a_slow_network_moves_no_lease_beyond_its_end(tmp_path: Path, up: float,
             tap.delay_up, tap.delay_down = up, down
             agent.step()
             wait_until(lambda: len(granted) == 2)
-        closed = coordinator.coordinator._answered[1].closed
+        closed = coordinator.coordinator.sync.closed.answered(1).closed
     heard, until = granted[1]
     assert closed + lease - up - 1.0 <= until <= closed + lease, "never longer than the coordinator meant"
     if down:

@@ -336,7 +336,7 @@ class Leaky:
     async def __call__(self, scope, receive, send) -> None:
         async def leak(message) -> None:
             if message["type"] == "http.response.start":
-                capacity = str(self._coordinator.control.capacity).encode()
+                capacity = str(self._coordinator.sync.control.capacity).encode()
                 message["headers"] = [*message["headers"], (b"x-debug", capacity)]
             await send(message)
 

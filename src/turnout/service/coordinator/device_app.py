@@ -29,8 +29,9 @@ from turnout.service import (
     fields,
     read_json,
 )
+from turnout.service.coordinator.closed_rounds import Answered
 from turnout.service.coordinator.coordinator import Coordinator
-from turnout.service.coordinator.open_round import Answered, Entry
+from turnout.service.coordinator.open_round import Entry
 from turnout.service.http import NO_STORE, Limiter, Receive, Scope, Send, address_group, read_body, send_json
 from turnout.service.store import StoreProblem
 
@@ -60,7 +61,7 @@ class DeviceApp:
     """
 
     def __init__(self, coordinator: Coordinator) -> None:
-        self._coordinator = coordinator
+        self._sync, self._events, self._requests = coordinator.sync, coordinator.events, coordinator.devices
         self._reports = Limiter(REPORTS_A_SECOND, REPORTS_AT_ONCE)
         self._enrolments = Limiter(ENROLMENTS_A_SECOND, ENROLMENTS_AT_ONCE)
         self._wrong = Limiter(WRONG_A_SECOND, WRONG_AT_ONCE)
@@ -89,15 +90,14 @@ class DeviceApp:
     # The hot route.
 
     async def _report(self, scope: Scope, receive: Receive, send: Send) -> None:
-        coordinator = self._coordinator
-        arrived = coordinator.clock()
+        arrived = self._sync.clock()
         body = await read_body(receive, LARGEST_BODY)
         if body is None:
             return await _refuse(send, 413, "size", f"a body has at most {LARGEST_BODY} bytes")
         try:
             slot, refusal = await self._device(scope, arrived)
         except StoreProblem:
-            return await _refuse(send, 503, "store", "the books cannot be read now: try again", _RETRY)
+            return await _refuse(send, 503, "store", "the database cannot be read now: try again", _RETRY)
         if refusal is not None:
             return await send_json(send, *refusal)
         try:
@@ -105,42 +105,42 @@ class DeviceApp:
             if not 0 <= found["round"] < 2**53:
                 raise ProtocolProblem("the report's round must be from 0 to 2^53 - 1: send the one that was offered")
         except (ValueError, ProtocolProblem) as problem:
-            coordinator.count("malformed requests")
+            self._events.count("malformed requests")
             return await _refuse(send, 400, "malformed", str(problem))
         if wait := self._reports.allow(slot, arrived):
-            coordinator.count("requests over the rate")
+            self._events.count("requests over the rate")
             return await send_json(send, *_slower(wait))
-        if coordinator.stopping:  # whoever was just told "pending" comes again at once: nobody is held any more
+        if self._events.stopping:  # whoever was just told "pending" comes again at once: nobody is held any more
             return await _refuse(send, 503, "stopping", "this coordinator is about to stop: try again", _RETRY)
         try:
             status, answer = await self._answer(slot, found["run"], found["round"], found["participates"], arrived)
         except StoreProblem:
-            return await _refuse(send, 503, "store", "the books cannot be read now: try again", _RETRY)
+            return await _refuse(send, 503, "store", "the database cannot be read now: try again", _RETRY)
         await send_json(send, status, answer, _RETRY if status == 429 else ())
 
     async def _answer(self, slot: int, run: str, round: int, bit: bool, arrived: float) -> tuple[int, bytes]:
         """What a report is answered, after waiting for its round to close if it is the open one."""
-        coordinator = self._coordinator
-        if run != coordinator.run.name:
-            return self._conflict(slot, "run", f"this coordinator's run is {coordinator.run.name}")
-        if round > coordinator.open.number:
-            await coordinator.up_to_date()  # another may have closed it a moment ago
-        outcome, place = "closed", coordinator.open
-        if round > place.number:
-            coordinator.replays.note(slot, round, place.number)
-            message = f"round {place.number} is open: this coordinator was restored from a copy"
+        sync, requests = self._sync, self._requests
+        if run != sync.run.name:
+            return self._conflict(slot, "run", f"this coordinator's run is {sync.run.name}")
+        if round > sync.open.number:
+            await sync.up_to_date()  # another may have closed it a moment ago
+        outcome, open = "closed", sync.open
+        if round > open.number:
+            requests.replays.note(slot, round, open.number)
+            message = f"round {open.number} is open: this coordinator was restored from a copy"
             return self._conflict(slot, "ahead", message)
-        if round == place.number:
-            entry = coordinator.report(slot, bit)
+        if round == open.number:
+            entry = requests.report(slot, bit)
             if entry is Entry.CONFLICT:
                 return self._conflict(slot, "conflict", f"another bit was reported for round {round}: it stands")
             outcome = "closed" if entry is Entry.LATE else entry.value
             if not await self._wait(slot, arrived):
                 return 429, b'{"error":"held","message":"two requests of this device are held already"}'
-        books = await coordinator.answered(round)
-        if books is None:
+        closed = await requests.answered(round)
+        if closed is None:
             return 200, b'{"round":%d,"outcome":"pending","counted":false,"lease":0.0,"next":null}' % round
-        return self._from_books(books, slot, round, bit, outcome, arrived)
+        return self._settled(closed, slot, round, bit, outcome, arrived)
 
     async def _wait(self, slot: int, arrived: float) -> bool:
         """Wait until the round has closed or the request has been held long enough; False if too many wait."""
@@ -149,7 +149,7 @@ class DeviceApp:
             return False
         self._held[slot] = held + 1
         try:
-            await self._coordinator.waiting.enter(arrived, slot)
+            await self._sync.open.held.add(arrived, slot)
         finally:
             if self._held[slot] == 1:
                 del self._held[slot]
@@ -157,17 +157,17 @@ class DeviceApp:
                 self._held[slot] -= 1
         return True
 
-    def _from_books(
-        self, books: Answered, slot: int, round: int, bit: bool, outcome: str, arrived: float
+    def _settled(
+        self, closed: Answered, slot: int, round: int, bit: bool, outcome: str, arrived: float
     ) -> tuple[int, bytes]:
-        code = books.codes[slot] if slot < len(books.codes) else MISSING
+        code = closed.codes[slot] if slot < len(closed.codes) else MISSING
         if (code == NO and bit) or (code in (YES, REFUSED) and not bit):
             return self._conflict(slot, "conflict", f"another bit was reported for round {round}: it stands")
         if code == MISSING:
             outcome = "closed"
         lease = 0.0
-        if code == YES and books.closed is not None:  # counted from when the device sent it, or earlier
-            lease = max(0.0, books.closed - arrived + self._coordinator.rules.timing.lease)
+        if code == YES and closed.closed is not None:  # counted from when the device sent it, or earlier
+            lease = max(0.0, closed.closed - arrived + self._sync.rules.timing.lease)
         counted = b"true" if code in (YES, NO) else b"false"
         millis = math.floor(1000.0 * lease)
         return 200, b'{"round":%d,"outcome":"%s","counted":%s,"lease":%d.%03d,"next":%s}' % (
@@ -176,24 +176,24 @@ class DeviceApp:
             counted,
             millis // 1000,
             millis % 1000,
-            self._coordinator.offer,
+            self._sync.open.offer,
         )
 
     def _conflict(self, slot: int, error: str, message: str) -> tuple[int, bytes]:
-        self._coordinator.count(f"conflicts ({error})")
+        self._events.count(f"conflicts ({error})")
         self._log.warning(f"conflict ({error})", device=slot)
         text = json.dumps({"error": error, "message": message}).encode()
-        return 409, text[:-1] + b',"next":' + self._coordinator.offer + b"}"
+        return 409, text[:-1] + b',"next":' + self._sync.open.offer + b"}"
 
     async def _device(self, scope: Scope, now: float) -> tuple[int, Refusal | None]:
         """The slot behind the bearer token, or else what to answer."""
         for name, value in scope["headers"]:
             if name == b"authorization" and value[:7].lower() == b"bearer ":
-                slot = await self._coordinator.slot_of(value[7:].decode("latin-1"))
+                slot = await self._requests.slot_of(value[7:].decode("latin-1"))
                 if slot is not None:
                     return slot, None
         address = _address(scope)
-        self._coordinator.count("wrong tokens")
+        self._events.count("wrong tokens")
         self._log.warning("wrong token", address=address)
         wait = self._wrong.allow(address, now)
         return -1, _slower(wait) if wait else _NO_TOKEN
@@ -201,9 +201,9 @@ class DeviceApp:
     # The rest.
 
     async def _enrol(self, request: Request) -> Response:
-        coordinator, address, now = self._coordinator, _address(request.scope), self._coordinator.clock()
+        address, now = _address(request.scope), self._sync.clock()
         if wait := self._enrolments.allow(address, now):
-            coordinator.count("requests over the rate")
+            self._events.count("requests over the rate")
             return _response(*_slower(wait))
         body = await read_body(request.receive, LARGEST_BODY)
         if body is None:
@@ -213,11 +213,11 @@ class DeviceApp:
             if not 16 <= len(found["nonce"]) <= 200:
                 raise ProtocolProblem("the enrolment's nonce must have 16 to 200 characters: use a random one")
         except (ValueError, ProtocolProblem) as problem:
-            coordinator.count("malformed requests")
+            self._events.count("malformed requests")
             return _problem(400, "malformed", str(problem))
-        welcome = await coordinator.enrol(found["code"].strip().lower(), found["nonce"])
+        welcome = await self._requests.enrol(found["code"].strip().lower(), found["nonce"])
         if welcome is None:
-            coordinator.count("wrong codes")
+            self._events.count("wrong codes")
             self._log.warning("wrong code", address=address)
             if wait := self._wrong.allow(address, now):
                 return _response(*_slower(wait))
@@ -225,19 +225,19 @@ class DeviceApp:
         return _response(201, json.dumps(welcome.body()).encode(), (NO_STORE,))
 
     async def _round(self, request: Request) -> Response:
-        _, refusal = await self._device(request.scope, self._coordinator.clock())
+        _, refusal = await self._device(request.scope, self._sync.clock())
         if refusal is not None:
             return _response(*refusal)
-        run = json.dumps(self._coordinator.run.name).encode()
-        return Response(b'{"run":' + run + b"," + self._coordinator.offer[1:], media_type="application/json")
+        run = json.dumps(self._sync.run.name).encode()
+        return Response(b'{"run":' + run + b"," + self._sync.open.offer[1:], media_type="application/json")
 
     async def _leave(self, request: Request) -> Response:
-        slot, refusal = await self._device(request.scope, self._coordinator.clock())
+        slot, refusal = await self._device(request.scope, self._sync.clock())
         if refusal is not None:
             return _response(*refusal)
         if await read_body(request.receive, LARGEST_BODY) is None:
             return _problem(413, "size", f"a body has at most {LARGEST_BODY} bytes")
-        await self._coordinator.withdraw(slot, "device", "left")
+        await self._sync.withdraw(slot, "device", "left")
         return JSONResponse({"left": True})
 
     async def _openapi(self, request: Request) -> Response:
@@ -288,4 +288,4 @@ async def _http_problem(_: Request, problem: Exception) -> Response:
 
 
 async def _store_problem(_: Request, problem: Exception) -> Response:
-    return _problem(503, "store", "the books cannot be written now: try again", 1)
+    return _problem(503, "store", "the database cannot be written now: try again", 1)

@@ -17,9 +17,10 @@ from turnout.client.durable import (
     has_reported,
     settings_of,
 )
+from turnout.client.history import History
 from turnout.client.ledger import DELTA, BudgetSpent, Ledger, LedgerRolledBack, check_place
 from turnout.client.limit import Limit, limit_with, read_ledger
-from turnout.client.store import KEPT, Conflict, Decision, RoundLost, RoundPassed, missed
+from turnout.client.store import KEPT, Conflict, Decision, RoundLost, RoundPassed
 from turnout.client.witness import NoPlace, usual_place
 
 __all__ = [
@@ -33,6 +34,7 @@ __all__ = [
     "Cost",
     "Decision",
     "DurableClient",
+    "History",
     "Ledger",
     "LedgerRolledBack",
     "Limit",
@@ -48,7 +50,6 @@ __all__ = [
     "has_reported",
     "limit_with",
     "load",
-    "missed",
     "read_cost",
     "read_ledger",
     "settings_of",

@@ -5,18 +5,19 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-import numpy as np
 from flwr.app import ConfigRecord, RecordDict
 
-from turnout.algorithm import Averaging, ClientState, Coins, Mechanism, Prior, client_step
+from turnout.algorithm import Averaging, Coins, Mechanism, Prior, client_step
 from turnout.client import (
     DATUM,
     LEDGER,
     Conflict,
     DurableClient,
+    History,
     Ledger,
     Limit,
     RoundLost,
@@ -24,7 +25,6 @@ from turnout.client import (
     Stopped,
     account_for_all,
     limit_with,
-    missed,
 )
 from turnout.files import Disk, InUse
 from turnout.flower.protocol import RECORD, Question
@@ -156,20 +156,12 @@ class StudyState:
         spends = not mechanism.releases_once or "released" not in kept  # a release is counted once, as in a ledger
         if spends and kept.get("spent", 0) >= limit.reports:
             raise Stopped(f"all {limit.reports} reports are spent")
-        if kept.get("last") in question.not_counted:
-            kept["participations"] -= kept["bit"]
-        state = self._before(kept, question)
-        memory = self._released(kept, costs, mechanism)
-        uniform = self._coins.uniform([self._client], round)
-        state = ClientState(state.participations, state.rounds, memory)
-        after, bits = client_step(costs, mechanism, state, question.signal, uniform)
-        kept |= {
-            "participations": float(after.participations[0]),
-            "rounds": float(np.max(after.rounds)),
-            "last": round,
-            "bit": bool(bits[0]),
-            "spent": kept.get("spent", 0) + spends,
-        }
+        history = self._history(kept, question)
+        before = history.before(round)
+        state = replace(before, memory=self._released(kept, costs, mechanism))
+        after, bits = client_step(costs, mechanism, state, question.signal, self._coins.uniform([self._client], round))
+        history.add(round, before, after)
+        kept |= {"history": history.body(), "last": round, "bit": bool(bits[0]), "spent": kept.get("spent", 0) + spends}
         self._keep(kept)
         return bool(bits[0])
 
@@ -189,12 +181,13 @@ class StudyState:
     def _keep(self, kept: Mapping[str, Any]) -> None:
         self._state[RECORD] = ConfigRecord({"history": json.dumps(kept)})
 
-    def _before(self, kept: Mapping[str, Any], question: Question) -> ClientState:
-        if "last" not in kept:
-            prior = Prior(question.prior_average, question.prior_rounds)
-            return ClientState(np.array([prior.participations]), prior.rounds)
-        state = ClientState(np.array([kept["participations"]]), kept["rounds"])
-        return missed(state, question.round - kept["last"] - 1, Averaging())
+    def _history(self, kept: Mapping[str, Any], question: Question) -> History:
+        if "history" not in kept:
+            return History.begin(Prior(question.prior_average, question.prior_rounds), Averaging())
+        history = History.read(kept["history"], Averaging())
+        for round in question.not_counted:
+            history.acknowledge(round, counted=False)
+        return history
 
     def _released(self, kept: dict[str, Any], costs: Costs, mechanism: Mechanism) -> Costs | None:
         """Once, whatever the price and the cost later: from then on it acts on what was released."""

@@ -162,7 +162,9 @@ class Fleet:
         self._end = math.inf if self._to_enrol else self._newest + self._rounds
         joined = np.flatnonzero(np.isin(self._where, (ACTIVE, CUT, DONE)))
         self._where[joined] = ACTIVE
-        unanswered = np.zeros(len(joined), np.bool_) if self._devices is None else self._devices.unsettled[joined]
+        unanswered = (
+            np.zeros(len(joined), np.bool_) if self._devices is None else self._devices.history.unsettled[joined]
+        )
         for device in joined[~unanswered].tolist():
             self._ask(device)
         for offer, batch in self._unanswered(joined[unanswered]):
@@ -173,7 +175,7 @@ class Fleet:
         """These devices by the round whose answer they await."""
         if self._devices is None:
             return []
-        last = self._devices.last[devices]
+        last = self._devices.history.last[devices]
         signals = {round: self.record.rounds[round].signal for round in np.unique(last).tolist()}
         return [(Offer(round, signal), devices[last == round]) for round, signal in signals.items()]
 

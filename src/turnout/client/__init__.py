@@ -10,8 +10,10 @@ from turnout.client.durable import (
     LEDGER,
     ROUNDS,
     DurableClient,
+    Seams,
     Stopped,
     StoreRolledBack,
+    Terms,
     account_for_all,
     at_most,
     has_reported,
@@ -20,6 +22,7 @@ from turnout.client.durable import (
 from turnout.client.history import History
 from turnout.client.ledger import DELTA, BudgetSpent, Ledger, LedgerRolledBack, check_place
 from turnout.client.limit import Limit, limit_with, read_ledger
+from turnout.client.owner import Owner
 from turnout.client.store import KEPT, Conflict, Decision, RoundLost, RoundPassed
 from turnout.client.witness import NoPlace, usual_place
 
@@ -39,10 +42,13 @@ __all__ = [
     "LedgerRolledBack",
     "Limit",
     "NoPlace",
+    "Owner",
     "RoundLost",
     "RoundPassed",
+    "Seams",
     "Stopped",
     "StoreRolledBack",
+    "Terms",
     "account_for_all",
     "at_most",
     "check_place",

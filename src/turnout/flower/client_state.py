@@ -13,16 +13,15 @@ from flwr.app import ConfigRecord, RecordDict
 
 from turnout.algorithm import Averaging, Coins, Mechanism, Prior, client_step
 from turnout.client import (
-    DATUM,
-    LEDGER,
     Conflict,
     DurableClient,
     History,
-    Ledger,
     Limit,
+    Owner,
     RoundLost,
     RoundPassed,
     Stopped,
+    Terms,
     account_for_all,
     limit_with,
 )
@@ -44,66 +43,39 @@ class StateDirectory:
 
     Args:
         folder: exists already; for this client alone.
-        witness: the ledger's second small file, best on other storage.
-        ledger: the ledger, if it is not in the folder: clients of one device that share a cost share it.
 
     Raises:
         FileNotFoundError: there is no such folder.
     """
 
-    def __init__(self, folder: str | Path, witness: str | Path | None = None, ledger: str | Path | None = None) -> None:
-        self._folder, self._witness = Path(folder), witness
-        self._ledger = Path(ledger or self._folder / LEDGER)
+    def __init__(self, folder: str | Path) -> None:
+        self._folder = Path(folder)
         if not self._folder.is_dir():
             raise FileNotFoundError(f"{folder}: no such state directory: create it first")
 
-    def limit(self, given: Mapping[str, Any], usual: Limit) -> Limit:
+    def allowed(self, owner: Owner, given: Mapping[str, Any], usual: Limit) -> Limit:
         """What the owner allows: as given now, or else as the ledger has it, or else, to begin with, as usual."""
-        return limit_with(self._ledger, given, usual)
+        return limit_with(owner.ledger_in(self._folder), given, usual)
 
-    def decide(
-        self,
-        question: Question,
-        run: str,
-        costs: Costs,
-        mechanism: Mechanism,
-        *,
-        limit: Limit,
-        consent: bool,
-        accept_uncertified: bool,
-        after_stop: str,
-    ) -> bool:
+    def decide(self, question: Question, run: str, costs: Costs, mechanism: Mechanism, owner: Owner) -> bool:
         """The bit for the round, on file before this returns; the same whenever it is asked for again.
 
         Raises:
             BudgetSpent: the mechanism would release what the owner does not allow.
             Stopped: the budget is spent and the client leaves.
         """
-        folder = self._run_folder(run)
+        folder, terms = self._run_folder(run), Terms(run, Prior(question.prior_average, question.prior_rounds))
 
         def once() -> bool:
-            with Ledger.open(
-                self._ledger,
-                datum=DATUM,
-                limit=limit,
-                consent=consent,
-                accept_uncertified=accept_uncertified,
-                witness=self._witness,
-            ) as ledger:
-                place = (self._folder.resolve(), self._ledger.resolve())
+            with owner.open_ledger(self._folder) as ledger:
+                place = (self._folder.resolve(), owner.ledger_in(self._folder).resolve())
                 if place not in _COMPARED:  # once a process is enough
                     account_for_all(ledger, self._folder)
                     _COMPARED.add(place)
                 with DurableClient(
-                    folder,
-                    costs,
-                    mechanism,
-                    ledger=ledger,
-                    run=run,
-                    prior=Prior(question.prior_average, question.prior_rounds),
-                    after_stop=after_stop,
+                    folder, costs, mechanism, ledger=ledger, terms=terms, after_stop=owner.after_stop
                 ) as client:
-                    acknowledge(client, question)
+                    _acknowledge(client, question)
                     return client.decide(question.round, question.signal)
 
         return _when_free(once)
@@ -201,7 +173,7 @@ class StudyState:
         return PolynomialCosts(coefficients, tuple(powers))
 
 
-def acknowledge(client: DurableClient, question: Question) -> None:
+def _acknowledge(client: DurableClient, question: Question) -> None:
     """Take back what the server says it never heard; a round that is not on file needs nothing."""
     for round in question.not_counted:
         try:

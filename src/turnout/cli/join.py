@@ -150,15 +150,8 @@ def join(
     screen = _Screen(as_json)
     given = {"reports": reports, "epsilon_per_report": epsilon_per_report}
     given |= {"releases": releases, "epsilon_per_release": epsilon_per_release}
-    owner = Owner(
-        limit=_limit(ledger_of(folder, ledger), given),
-        consent=raise_limit,
-        accept_uncertified=accept_uncertified,
-        spend_missing=count_missing_as_spent,
-        after_stop=after_stop,
-        ledger=ledger,
-        witness=witness,
-    )
+    limit, consents = _limit(ledger_of(folder, ledger), given), (raise_limit, accept_uncertified)
+    owner = Owner(limit, *consents, count_missing_as_spent, after_stop=after_stop, ledger=ledger, witness=witness)
     agent = Agent(
         url,
         folder,

@@ -43,6 +43,7 @@ from turnout.algorithm import (
     on_the_coin,
 )
 from turnout.client.ledger import BudgetSpent, Ledger
+from turnout.client.limit import as_round
 from turnout.client.store import Decision, OnFile, RoundLost, RoundPassed, RoundStore, Stop
 from turnout.errors import TurnoutError, invalid
 from turnout.files import Disk
@@ -57,21 +58,11 @@ DATUM = "the cost of taking part"
 
 
 class Stopped(TurnoutError):
-    """The budget is spent and the client leaves: it takes part no more.
-
-    Example:
-        >>> issubclass(Stopped, TurnoutError)
-        True
-    """
+    """The budget is spent and the client leaves: it takes part no more."""
 
 
 class StoreRolledBack(TurnoutError):
-    """The client's store is older than its ledger: bits that were reported are not on file.
-
-    Example:
-        >>> issubclass(StoreRolledBack, TurnoutError)
-        True
-    """
+    """The client's store is older than its ledger: bits that were reported are not on file."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -239,7 +230,7 @@ class DurableClient:
             Stopped: the budget is spent and the client leaves.
             FileProblem: a disk is full or read-only. At most this round is lost.
         """
-        round, signal = _whole(round), _float(signal)
+        round, signal = as_round(round), _float(signal)
         with self._mutex:
             stored = self._store.find(round)
             if stored is None:
@@ -262,7 +253,7 @@ class DurableClient:
             Conflict: it was acknowledged the other way before.
         """
         with self._mutex:
-            self._store.acknowledge(_whole(round), bool(counted))
+            self._store.acknowledge(as_round(round), bool(counted))
 
     def status(self) -> dict[str, Any]:
         """Where the client stands, for its own user: no cost, no intent, no probability.
@@ -436,8 +427,8 @@ class DurableClient:
         # The rule of `surrogate_after_stop`, without its costs: not even a last bit may come from this client's own
         # average, and any signal of a hostile server will do.
         with np.errstate(all="ignore"):
-            wish = stop.average * (1.0 if stop.signal is None else np.float64(signal) / stop.signal)
-        probability = float(inside(0.0, wish, 1.0))
+            intent = stop.average * (1.0 if stop.signal is None else np.float64(signal) / stop.signal)
+        probability = float(inside(0.0, intent, 1.0))
         followed = f"followed {stop.average!r} {stop.signal!r}"
         bit = bool(self._uniform(followed, round, signal, state)[0] < probability)
         return Decision(
@@ -499,12 +490,6 @@ def _check_single(costs: Costs) -> None:
 
 def _lost(round: int) -> Decision:
     return Decision(round, "lost", False, 0.0, math.nan)
-
-
-def _whole(round: int) -> int:
-    if isinstance(round, bool) or not hasattr(round, "__index__") or not 0 <= round < 2**53:
-        raise invalid("round", "a whole number from 0 to 2^53 - 1", repr(round), "count rounds from 0")
-    return int(round)
 
 
 def _float(signal: float) -> float:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from turnout.algorithm import Averaging, ClientState, Prior
+from turnout.problem import Array
 
 _NONE = -(2**62)  # no round yet
 _STEPS = 10_000  # missed rounds that are counted one by one; beyond, by a formula
@@ -44,7 +44,8 @@ class History:
     def __init__(self, start: ClientState, averaging: Averaging, last: int | None = None) -> None:
         clients = len(start.participations)
         self._averaging = averaging
-        self._settled, self._if_counted = _arrays(start), _arrays(start)  # without, and with a round that is unsettled
+        self._settled = _rows(start)  # participations and rounds, shape (2, clients), without the unsettled round
+        self._if_counted = self._settled.copy()
         self.last = np.full(clients, _NONE if last is None else last, dtype=np.int64)
         self.unsettled = np.zeros(clients, np.bool_)
 
@@ -54,36 +55,33 @@ class History:
         return cls(ClientState(np.full(clients, prior.participations), float(prior.rounds)), averaging)
 
     @classmethod
-    def read(cls, body: Mapping[str, Any], averaging: Averaging) -> History:
+    def read(cls, body: Sequence[Any], averaging: Averaging) -> History:
         """What `body` gave."""
-        made = cls(_state(body["settled"]), averaging)
-        made._if_counted = _state(body["if_counted"])
-        made.last, made.unsettled = np.array(body["last"]), np.array(body["unsettled"])
+        settled, if_counted, last, unsettled = map(np.array, body)
+        made = cls(ClientState(*settled), averaging)
+        made._if_counted, made.last, made.unsettled = if_counted, last, unsettled
         return made
 
-    def body(self) -> dict[str, Any]:
+    def body(self) -> list[Any]:
         """As JSON holds it."""
-        body = {"last": self.last.tolist(), "unsettled": self.unsettled.tolist()}
-        for name, state in {"settled": self._settled, "if_counted": self._if_counted}.items():
-            body[name] = [state.participations.tolist(), np.asarray(state.rounds).tolist()]
-        return body
+        return [array.tolist() for array in (self._settled, self._if_counted, self.last, self.unsettled)]
 
     def settled(self, which: Any = ALL) -> ClientState:
         """Histories without the rounds that await their acknowledgement."""
-        return _some(self._settled, which)
+        return ClientState(*self._settled[:, which].copy())
 
     def before(self, round: int, which: Any = ALL) -> ClientState:
         """Histories before a later round than the last."""
-        state = _where(self.unsettled[which], _some(self._if_counted, which), _some(self._settled, which))
+        state = ClientState(*np.where(self.unsettled[which], self._if_counted[:, which], self._settled[:, which]))
         last = self.last[which]
         for newest in set(last.tolist()) - {round - 1, _NONE}:
-            state = _where(last == newest, missed(state, round - 1 - newest, self._averaging), state)
+            later = missed(state, round - 1 - newest, self._averaging)
+            state = ClientState(*np.where(last == newest, _rows(later), _rows(state)))
         return state
 
     def add(self, round: int, before: ClientState, after: ClientState, which: Any = ALL) -> None:
         """A round was decided: from what `before` gave for it, and to `after` if it counts."""
-        _put(self._settled, which, before)
-        _put(self._if_counted, which, after)
+        self._settled[:, which], self._if_counted[:, which] = _rows(before), _rows(after)
         self.last[which], self.unsettled[which] = round, True
 
     def acknowledge(self, round: int, counted: bool, which: Any = ALL) -> None:
@@ -91,34 +89,16 @@ class History:
         these = np.arange(len(self.last))[which]
         these = these[self.unsettled[these] & (self.last[these] == round)]
         if counted or not self._averaging.takes_back:
-            _put(self._settled, these, _some(self._if_counted, these))
+            self._settled[:, these] = self._if_counted[:, these]
         else:
-            _put(self._settled, these, missed(self.settled(these), 1, self._averaging))
+            self._settled[:, these] = _rows(missed(self.settled(these), 1, self._averaging))
         self.unsettled[these] = False
 
 
-def _state(body: Sequence[Sequence[float]]) -> ClientState:
-    participations, rounds = body
-    return ClientState(np.array(participations), np.array(rounds))
-
-
-def _arrays(state: ClientState) -> ClientState:
-    participations = np.array(state.participations, dtype=np.float64)
-    return ClientState(participations, np.full(len(participations), state.rounds, dtype=np.float64))
-
-
-def _some(state: ClientState, which: Any) -> ClientState:
-    return ClientState(state.participations[which], np.asarray(state.rounds)[which])
-
-
-def _put(state: ClientState, which: Any, values: ClientState) -> None:
-    state.participations[which], np.asarray(state.rounds)[which] = values.participations, values.rounds
-
-
-def _where(some: npt.NDArray[np.bool_], then: ClientState, otherwise: ClientState) -> ClientState:
-    return ClientState(
-        np.where(some, then.participations, otherwise.participations), np.where(some, then.rounds, otherwise.rounds)
-    )
+def _rows(state: ClientState) -> Array:
+    rows = np.empty((2, len(state.participations)))
+    rows[0], rows[1] = state.participations, state.rounds
+    return rows
 
 
 def missed(state: ClientState, rounds: int, averaging: Averaging) -> ClientState:

@@ -25,30 +25,15 @@ LINES = 4096
 
 
 class RoundPassed(TurnoutError):
-    """A round older than the last, and not on file: it can be neither decided nor acknowledged any more.
-
-    Example:
-        >>> issubclass(RoundPassed, TurnoutError)
-        True
-    """
+    """A round older than the last, and not on file: it can be neither decided nor acknowledged any more."""
 
 
 class RoundLost(TurnoutError):
-    """A coin may have been tossed for the round before a crash and its bit is gone: there is no report.
-
-    Example:
-        >>> issubclass(RoundLost, TurnoutError)
-        True
-    """
+    """A coin may have been tossed for the round before a crash and its bit is gone: there is no report."""
 
 
 class Conflict(TurnoutError):
-    """The server has said before that it counted the round, and now the contrary, or the reverse.
-
-    Example:
-        >>> issubclass(Conflict, TurnoutError)
-        True
-    """
+    """The server has said before that it counted the round, and now the contrary, or the reverse."""
 
 
 @dataclass(frozen=True)

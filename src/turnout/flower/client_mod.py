@@ -14,7 +14,7 @@ from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp.typing import ClientAppCallable, Mod
 
 from turnout.algorithm import Coins, Mechanism, SeededCoins, SystemCoins, check_mechanism
-from turnout.client import BudgetSpent, Cost, Limit, Owner, RoundLost, RoundPassed, Stopped, cost_from, load
+from turnout.client import BudgetSpent, Cost, Limit, Owner, RoundLost, RoundPassed, Stopped, cost_from, limit_with, load
 from turnout.client import read_cost as read_cost
 from turnout.errors import TurnoutError, check_kind, invalid
 from turnout.flower.client_state import StateDirectory, StudyState
@@ -104,12 +104,7 @@ USUAL_LIMIT = Limit(reports=1000, epsilon_per_report=1.0)
 
 
 class Refused(TurnoutError):
-    """This client does not answer, for a reason that everyone may know: it goes to the server as it is.
-
-    Example:
-        >>> issubclass(Refused, TurnoutError)
-        True
-    """
+    """This client does not answer, for a reason that everyone may know: it goes to the server as it is."""
 
 
 def self_selection_mod(
@@ -163,8 +158,8 @@ def self_selection_mod(
     if after_stop not in (("leave", "follow") if durable else ("leave",)):
         raise invalid("after_stop", "'leave', or 'follow' for a durable client", repr(after_stop), "leave it out")
     coins = SystemCoins() if seed is None else SeededCoins(seed)
-    owner = Owner(limit, accept_uncertified=allow_uncertified, mechanism=mechanism, after_stop=after_stop)
-    return _SelfSelectionMod(cost, owner, eligible, durable, coins)
+    owner = Owner(accept_uncertified=allow_uncertified, mechanism=mechanism, after_stop=after_stop)
+    return _SelfSelectionMod(cost, limit, owner, eligible, durable, coins)
 
 
 def _check_kinds(limit: object, mechanism: object, eligible: object) -> None:
@@ -182,16 +177,18 @@ class _SelfSelectionMod:
     def __init__(
         self,
         cost: CostSource,
+        limit: Limit,
         owner: Owner,
         eligible: Callable[[Device], bool] | None,
         durable: bool,
         coins: Coins,
     ) -> None:
-        self._cost, self._owner, self._eligible, self._durable, self._coins = cost, owner, eligible, durable, coins
+        self._cost, self._limit, self._owner, self._eligible = cost, limit, owner, eligible
+        self._durable, self._coins = durable, coins
 
     def __repr__(self) -> str:
         insists = f", mechanism={self._owner.mechanism}" if self._owner.mechanism else ""
-        return f"self_selection_mod(limit={self._owner.limit}{insists})"  # never the cost
+        return f"self_selection_mod(limit={self._limit}{insists})"  # never the cost
 
     def __call__(self, message: Message, context: Context, call_next: ClientAppCallable) -> Message:
         """Answer the question, or train if this node said that it would participate."""
@@ -201,7 +198,7 @@ class _SelfSelectionMod:
         try:
             question = self._question(message)
             phase = question.phase
-            comes = self._decide(question, context)
+            participates = self._decide(question, context)
         except Refused as refusal:
             code, reason = REFUSED, str(refusal)
         except _Ineligible:
@@ -216,8 +213,8 @@ class _SelfSelectionMod:
         if code:
             return no_answer(message, code, reason or None)
         if phase == "ask":
-            return answer(message, question.round, comes)
-        return self._train(message, context, call_next) if comes else no_answer(message, ABSTAINED)
+            return answer(message, question.round, participates)
+        return self._train(message, context, call_next) if participates else no_answer(message, ABSTAINED)
 
     def _question(self, message: Message) -> Question:
         record = message.content.get(RECORD)
@@ -238,27 +235,27 @@ class _SelfSelectionMod:
             witness=settings.get(WITNESS),
         )
         if not self._durable:
-            given = {name: value for name, value in owner_limit(settings).items() if value is not None}
-            given = ({"epsilon_per_release": None} if "epsilon_per_report" in given else {}) | given
-            return self._decide_study(question, context, replace(owner, limit=replace(_limit_of(owner), **given)))
-        files, run = state_directory(settings), _run_name(context)
-        owner = replace(owner, limit=files.allowed(owner, owner_limit(settings), _limit_of(owner)))
-        mechanism, promise = self._agree(question, owner)
+            return self._decide_study(question, context, owner)
+        files, run = _state_directory(settings), _run_name(context)
+        limit = limit_with(owner.ledger_in(files.folder), _owner_limit(settings), self._limit)
+        mechanism, promise = self._agree(question, owner, limit)
         device = Device(context, files.last_training_seconds(run))
         self._check_eligible(device)
         try:
-            return files.decide(question, run, cost_of(self._cost, device), mechanism, owner)
+            return files.decide(question, run, cost_of(self._cost, device), mechanism, replace(owner, limit=limit))
         except BudgetSpent:  # its text names files of this client
-            raise Refused(_too_much(mechanism, promise, owner)) from None
+            raise Refused(_too_much(mechanism, promise, limit)) from None
 
     def _decide_study(self, question: Question, context: Context, owner: Owner) -> bool:
-        mechanism, _ = self._agree(question, owner)
+        given = {name: value for name, value in _owner_limit(context.node_config).items() if value is not None}
+        limit = replace(self._limit, **({"epsilon_per_release": None} if "epsilon_per_report" in given else {}) | given)
+        mechanism, _ = self._agree(question, owner, limit)
         study = self._study(context)
         device = Device(context, study.last_training_seconds())
         self._check_eligible(device)
-        return study.decide(question, cost_of(self._cost, device), mechanism, _limit_of(owner))
+        return study.decide(question, cost_of(self._cost, device), mechanism, limit)
 
-    def _agree(self, question: Question, owner: Owner) -> tuple[Mechanism, Certificate]:
+    def _agree(self, question: Question, owner: Owner, limit: Limit) -> tuple[Mechanism, Certificate]:
         """The mechanism and its certificate, which this client makes itself."""
         try:
             mechanism, promise = _certified(question.mechanism)
@@ -272,10 +269,9 @@ class _SelfSelectionMod:
                 f"or set {ALLOW_UNCERTIFIED}=true in node-config (allow_uncertified=True in a study)"
             )
         # What a durable client may release is its ledger's to say: what was released before costs nothing more.
-        limit = _limit_of(owner)
         allowed = limit.for_release if mechanism.releases_once else limit.epsilon_per_report
         if allowed < promise.epsilon < math.inf and not (self._durable and mechanism.releases_once):
-            raise Refused(_too_much(mechanism, promise, owner))
+            raise Refused(_too_much(mechanism, promise, limit))
         return mechanism, promise
 
     def _check_eligible(self, device: Device) -> None:
@@ -300,7 +296,7 @@ class _SelfSelectionMod:
     def _note_training(self, context: Context, seconds: float) -> None:
         try:
             if self._durable:
-                state_directory(context.node_config).note_training(_run_name(context), seconds)
+                _state_directory(context.node_config).note_training(_run_name(context), seconds)
             else:
                 self._study(context).note_training(seconds)
         except Exception:
@@ -315,15 +311,8 @@ class _Ineligible(Exception):
     """It cannot train now."""
 
 
-def _limit_of(owner: Owner) -> Limit:
-    """The mod always has one."""
-    assert owner.limit is not None
-    return owner.limit
-
-
-def _too_much(mechanism: Mechanism, promise: Certificate, owner: Owner) -> str:
+def _too_much(mechanism: Mechanism, promise: Certificate, limit: Limit) -> str:
     """Why a client does not take part, fit for everyone's eyes."""
-    limit = _limit_of(owner)
     has = f"{mechanism!r} has epsilon {promise.epsilon:g} per {promise.per} against the server"
     if not mechanism.releases_once:
         said, study = f"{EPSILON_PER_REPORT}={float(promise.epsilon)!r}", f"{limit.reports}, {float(promise.epsilon)!r}"
@@ -338,18 +327,18 @@ def _too_much(mechanism: Mechanism, promise: Certificate, owner: Owner) -> str:
     )
 
 
-def owner_limit(settings: Mapping[str, Any]) -> dict[str, Any]:
+def _owner_limit(settings: Mapping[str, Any]) -> dict[str, Any]:
     """What the owner allows in node-config; None where nothing is said: then as the ledger has it.
 
     Example:
-        >>> {name: value for name, value in owner_limit({"turnout-limit-reports": 20}).items() if value}
+        >>> {name: value for name, value in _owner_limit({"turnout-limit-reports": 20}).items() if value}
         {'reports': 20}
     """
     names = ("reports", "epsilon-per-report", "releases", "epsilon-per-release")
     return {name.replace("-", "_"): settings.get(f"turnout-limit-{name}") for name in names}
 
 
-def state_directory(settings: Mapping[str, Any]) -> StateDirectory:
+def _state_directory(settings: Mapping[str, Any]) -> StateDirectory:
     """The client's own folder, from node-config.
 
     Raises:

@@ -23,7 +23,6 @@ from turnout.client import (
     Stopped,
     Terms,
     account_for_all,
-    limit_with,
 )
 from turnout.files import Disk, InUse
 from turnout.flower.protocol import RECORD, Question
@@ -49,13 +48,9 @@ class StateDirectory:
     """
 
     def __init__(self, folder: str | Path) -> None:
-        self._folder = Path(folder)
-        if not self._folder.is_dir():
+        self.folder = Path(folder)
+        if not self.folder.is_dir():
             raise FileNotFoundError(f"{folder}: no such state directory: create it first")
-
-    def allowed(self, owner: Owner, given: Mapping[str, Any], usual: Limit) -> Limit:
-        """What the owner allows: as given now, or else as the ledger has it, or else, to begin with, as usual."""
-        return limit_with(owner.ledger_in(self._folder), given, usual)
 
     def decide(self, question: Question, run: str, costs: Costs, mechanism: Mechanism, owner: Owner) -> bool:
         """The bit for the round, on file before this returns; the same whenever it is asked for again.
@@ -67,10 +62,10 @@ class StateDirectory:
         folder, terms = self._run_folder(run), Terms(run, Prior(question.prior_average, question.prior_rounds))
 
         def once() -> bool:
-            with owner.open_ledger(self._folder) as ledger:
-                place = (self._folder.resolve(), owner.ledger_in(self._folder).resolve())
+            with owner.open_ledger(self.folder) as ledger:
+                place = (self.folder.resolve(), owner.ledger_in(self.folder).resolve())
                 if place not in _COMPARED:  # once a process is enough
-                    account_for_all(ledger, self._folder)
+                    account_for_all(ledger, self.folder)
                     _COMPARED.add(place)
                 with DurableClient(
                     folder, costs, mechanism, ledger=ledger, terms=terms, after_stop=owner.after_stop
@@ -92,7 +87,7 @@ class StateDirectory:
         Disk().put(self._run_folder(run) / "training.json", json.dumps({"seconds": seconds}).encode())
 
     def _run_folder(self, run: str) -> Path:
-        folder = self._folder / run
+        folder = self.folder / run
         folder.mkdir(mode=0o700, exist_ok=True)
         return folder
 
@@ -112,13 +107,7 @@ class StudyState:
     def __init__(self, state: RecordDict, coins: Coins, client: int) -> None:
         self._state, self._coins, self._client = state, coins, client
 
-    def decide(
-        self,
-        question: Question,
-        costs: Costs,
-        mechanism: Mechanism,
-        limit: Limit,
-    ) -> bool:
+    def decide(self, question: Question, costs: Costs, mechanism: Mechanism, limit: Limit) -> bool:
         """The bit for the round; the same whenever it is asked for again."""
         kept, round = self._kept(), question.round
         if "last" in kept and round < kept["last"]:

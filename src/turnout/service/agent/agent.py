@@ -171,7 +171,10 @@ class Agent:
                 raise
             self._noted(str(problem))
             self._joined.rounds.reopen()
-            self._wait_for_repair()
+            try:
+                self._repairing.wait()
+            except Halted:
+                self._ended = ASKED
             return None
         if done.outcome == LEFT:
             self._ended = BUDGET
@@ -280,12 +283,6 @@ class Agent:
             if not heard:
                 told = f"The coordinator could not be told: ask the operator to revoke device {welcome.tag}"
             raise Declined(f"{declined}. {told}") from None
-
-    def _wait_for_repair(self) -> None:
-        try:
-            self._repairing.wait()
-        except Halted:
-            self._ended = ASKED
 
     def _check(self) -> None:
         if self._halted:

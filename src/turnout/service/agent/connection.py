@@ -267,25 +267,15 @@ OF_THE_OPERATOR = ("password", "host")
 """Refusals that only the operator's listener makes."""
 
 TOO_SOON = 0.25
-"""Seconds: a "pending" that comes sooner was not held, and is no reason to ask again at once."""
+"""Seconds: a "pending" that arrives sooner was not held, and is no reason to ask again at once."""
 
 
 class Revoked(TurnoutError):
-    """The coordinator does not know this device (any more).
-
-    Example:
-        >>> issubclass(Revoked, TurnoutError)
-        True
-    """
+    """The coordinator does not know this device (any more)."""
 
 
 class RefusedByCoordinator(TurnoutError):
-    """The coordinator says no, and asking again would not help: a wrong code, another run.
-
-    Example:
-        >>> issubclass(RefusedByCoordinator, TurnoutError)
-        True
-    """
+    """The coordinator says no, and asking again would not help: a wrong code, another run."""
 
 
 class Halted(Exception):
@@ -293,7 +283,7 @@ class Halted(Exception):
 
 
 @dataclass(frozen=True)
-class Answered:
+class _Answered:
     """A report that was settled.
 
     Attributes:
@@ -409,7 +399,7 @@ class Dialogue:
             except (ProtocolProblem, ValueError) as error:
                 self._fail(f"a reply that is not of this protocol: {_clean(str(error))}")
 
-    def report(self, token: str, report: Report) -> Answered | Elsewhere:
+    def report(self, token: str, report: Report) -> _Answered | Elsewhere:
         """Send a bit, the same again and again, until it is settled.
 
         Raises:
@@ -425,7 +415,7 @@ class Dialogue:
                     continue
                 answer = Answer.read(read_json(reply.body), report.round)
                 if answer.outcome != "pending":
-                    return Answered(sent_at, answer)
+                    return _Answered(sent_at, answer)
                 if self.clock() - sent_at < TOO_SOON:
                     self._polling.wait()
             except (ProtocolProblem, ValueError) as error:

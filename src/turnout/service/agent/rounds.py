@@ -44,12 +44,7 @@ USUAL_LIMIT = Limit(reports=10_000, epsilon_per_report=1.0)
 
 
 class NoCost(TurnoutError):
-    """The owner's cost function gives no cost now. The text may hold private things: it stays here.
-
-    Example:
-        >>> issubclass(NoCost, TurnoutError)
-        True
-    """
+    """The owner's cost function gives no cost now. The text may hold private things: it stays here."""
 
 
 class Decider:
@@ -247,12 +242,7 @@ LEFT = "left"
 
 
 class AgentProblem(TurnoutError):
-    """This device cannot go on in this run.
-
-    Example:
-        >>> issubclass(AgentProblem, TurnoutError)
-        True
-    """
+    """This device cannot go on in this run."""
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,8 @@ from turnout.service.http import NO_STORE, Limiter, Receive, Scope, Send, addres
 from turnout.service.store import StoreProblem
 
 Headers = tuple[tuple[bytes, bytes], ...]
-Refusal = tuple[int, bytes, Headers]
+Answer = tuple[int, bytes, Headers]
+"""Status, body, headers."""
 
 REPORTS_A_SECOND, REPORTS_AT_ONCE = 50.0, 200.0
 """Of one device: one a round is usual, a few more after a bad connection; rehearsals have very short rounds."""
@@ -82,41 +83,37 @@ class DeviceApp:
         """Serve one request."""
         if scope["type"] != "http" or scope["path"] != REPORT:
             await self._rest(scope, receive, send)
-        elif scope["method"] == "POST":
-            await self._report(scope, receive, send)
+        elif scope["method"] != "POST":
+            await send_json(send, *_refusal(405, "request", "Method Not Allowed", ((b"allow", b"POST"),)))
         else:
-            await _refuse(send, 405, "request", "Method Not Allowed", ((b"allow", b"POST"),))
+            try:
+                answer = await self._report(scope, receive)
+            except StoreProblem:
+                answer = _refusal(503, "store", "the database cannot be read now: try again", _RETRY)
+            await send_json(send, *answer)
 
     # The hot route.
 
-    async def _report(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _report(self, scope: Scope, receive: Receive) -> Answer:
         arrived = self._sync.clock()
         body = await read_body(receive, LARGEST_BODY)
         if body is None:
-            return await _refuse(send, 413, "size", f"a body has at most {LARGEST_BODY} bytes")
-        try:
-            slot, refusal = await self._device(scope, arrived)
-        except StoreProblem:
-            return await _refuse(send, 503, "store", "the database cannot be read now: try again", _RETRY)
+            return _TOO_LARGE
+        slot, refusal = await self._device(scope, arrived)
         if refusal is not None:
-            return await send_json(send, *refusal)
+            return refusal
         try:
             found = fields(read_json(body), _KINDS, "report")
             if not 0 <= found["round"] < 2**53:
                 raise ProtocolProblem("the report's round must be from 0 to 2^53 - 1: send the one that was offered")
         except (ValueError, ProtocolProblem) as problem:
-            self._events.count("malformed requests")
-            return await _refuse(send, 400, "malformed", str(problem))
+            return self._malformed(problem)
         if wait := self._reports.allow(slot, arrived):
-            self._events.count("requests over the rate")
-            return await send_json(send, *_slower(wait))
-        if self._events.stopping:  # whoever was just told "pending" comes again at once: nobody is held any more
-            return await _refuse(send, 503, "stopping", "this coordinator is about to stop: try again", _RETRY)
-        try:
-            status, answer = await self._answer(slot, found["run"], found["round"], found["participates"], arrived)
-        except StoreProblem:
-            return await _refuse(send, 503, "store", "the database cannot be read now: try again", _RETRY)
-        await send_json(send, status, answer, _RETRY if status == 429 else ())
+            return self._over_the_rate(wait)
+        if self._events.stopping:  # whoever was just told "pending" reports again at once: nobody is held any more
+            return _refusal(503, "stopping", "this coordinator is about to stop: try again", _RETRY)
+        status, text = await self._answer(slot, found["run"], found["round"], found["participates"], arrived)
+        return status, text, _RETRY if status == 429 else ()
 
     async def _answer(self, slot: int, run: str, round: int, bit: bool, arrived: float) -> tuple[int, bytes]:
         """What a report is answered, after waiting for its round to close if it is the open one."""
@@ -185,7 +182,7 @@ class DeviceApp:
         text = json.dumps({"error": error, "message": message}).encode()
         return 409, text[:-1] + b',"next":' + self._sync.open.offer + b"}"
 
-    async def _device(self, scope: Scope, now: float) -> tuple[int, Refusal | None]:
+    async def _device(self, scope: Scope, now: float) -> tuple[int, Answer | None]:
         """The slot behind the bearer token, or else what to answer."""
         for name, value in scope["headers"]:
             if name == b"authorization" and value[:7].lower() == b"bearer ":
@@ -203,40 +200,39 @@ class DeviceApp:
     async def _enrol(self, request: Request) -> Response:
         address, now = _address(request.scope), self._sync.clock()
         if wait := self._enrolments.allow(address, now):
-            self._events.count("requests over the rate")
-            return _response(*_slower(wait))
+            return _response(self._over_the_rate(wait))
         body = await read_body(request.receive, LARGEST_BODY)
         if body is None:
-            return _problem(413, "size", f"a body has at most {LARGEST_BODY} bytes")
+            return _response(_TOO_LARGE)
         try:
             found = fields(read_json(body), {"code": str, "nonce": str}, "enrolment")
             if not 16 <= len(found["nonce"]) <= 200:
                 raise ProtocolProblem("the enrolment's nonce must have 16 to 200 characters: use a random one")
         except (ValueError, ProtocolProblem) as problem:
-            self._events.count("malformed requests")
-            return _problem(400, "malformed", str(problem))
+            return _response(self._malformed(problem))
         welcome = await self._requests.enrol(found["code"].strip().lower(), found["nonce"])
         if welcome is None:
             self._events.count("wrong codes")
             self._log.warning("wrong code", address=address)
             if wait := self._wrong.allow(address, now):
-                return _response(*_slower(wait))
-            return _problem(403, "code", "this code is unknown, expired or used: ask the operator for another")
-        return _response(201, json.dumps(welcome.body()).encode(), (NO_STORE,))
+                return _response(_slower(wait))
+            text = "this code is unknown, expired or used: ask the operator for another"
+            return _response(_refusal(403, "code", text))
+        return _response((201, json.dumps(welcome.body()).encode(), (NO_STORE,)))
 
     async def _round(self, request: Request) -> Response:
         _, refusal = await self._device(request.scope, self._sync.clock())
         if refusal is not None:
-            return _response(*refusal)
+            return _response(refusal)
         run = json.dumps(self._sync.run.name).encode()
         return Response(b'{"run":' + run + b"," + self._sync.open.offer[1:], media_type="application/json")
 
     async def _leave(self, request: Request) -> Response:
         slot, refusal = await self._device(request.scope, self._sync.clock())
         if refusal is not None:
-            return _response(*refusal)
+            return _response(refusal)
         if await read_body(request.receive, LARGEST_BODY) is None:
-            return _problem(413, "size", f"a body has at most {LARGEST_BODY} bytes")
+            return _response(_TOO_LARGE)
         await self._sync.withdraw(slot, "device", "left")
         return JSONResponse({"left": True})
 
@@ -247,9 +243,22 @@ class DeviceApp:
     async def _health(self, request: Request) -> Response:
         return JSONResponse({"status": "ok"})
 
+    def _malformed(self, problem: Exception) -> Answer:
+        self._events.count("malformed requests")
+        return _refusal(400, "malformed", str(problem))
+
+    def _over_the_rate(self, wait: float) -> Answer:
+        self._events.count("requests over the rate")
+        return _slower(wait)
+
+
+def _refusal(status: int, error: str, message: str, headers: Headers = ()) -> Answer:
+    return status, json.dumps({"error": error, "message": message}).encode(), headers
+
 
 _RETRY: Headers = ((b"retry-after", b"1"),)
-_NO_TOKEN: Refusal = (
+_TOO_LARGE = _refusal(413, "size", f"a body has at most {LARGEST_BODY} bytes")
+_NO_TOKEN: Answer = (
     401,
     b'{"error":"token","message":"no device has this token, or it was revoked: enrol again"}',
     ((b"www-authenticate", b"Bearer"),),
@@ -261,31 +270,22 @@ def _address(scope: Scope) -> str:
     return address_group(client[0]) if client else ""
 
 
-async def _refuse(send: Send, status: int, error: str, message: str, headers: Headers = ()) -> None:
-    await send_json(send, status, json.dumps({"error": error, "message": message}).encode(), headers)
-
-
-def _slower(wait: float) -> Refusal:
+def _slower(wait: float) -> Answer:
     text = b'{"error":"rate","message":"too many requests: wait as long as Retry-After says"}'
     return 429, text, ((b"retry-after", b"%d" % math.ceil(wait)),)
 
 
-def _response(status: int, body: bytes, headers: Headers) -> Response:
-    named = {name.decode(): value.decode() for name, value in headers}
-    return Response(body, status, named, "application/json")
-
-
-def _problem(status: int, error: str, message: str, retry_after: int | None = None) -> JSONResponse:
-    headers = None if retry_after is None else {"retry-after": str(retry_after)}
-    return JSONResponse({"error": error, "message": message}, status, headers)
+def _response(answer: Answer) -> Response:
+    status, body, headers = answer
+    return Response(body, status, {name.decode(): value.decode() for name, value in headers}, "application/json")
 
 
 async def _http_problem(_: Request, problem: Exception) -> Response:
     assert isinstance(problem, HTTPException)
-    answer = _problem(problem.status_code, "request", str(problem.detail))
+    answer = _response(_refusal(problem.status_code, "request", str(problem.detail)))
     answer.headers.update(problem.headers or {})
     return answer
 
 
 async def _store_problem(_: Request, problem: Exception) -> Response:
-    return _problem(503, "store", "the database cannot be written now: try again", 1)
+    return _response(_refusal(503, "store", "the database cannot be written now: try again", _RETRY))

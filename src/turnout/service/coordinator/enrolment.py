@@ -17,7 +17,7 @@ from turnout.service import MISSING, Codes, Log, Members, Offer
 from turnout.service.store import Device, Enrolment, Store, StoreProblem
 
 GONE_AFTER = 3
-"""Rounds without a report after which a device is not waited for; it is still a member, and comes back by reporting."""
+"""Rounds without a report after which a device is not waited for; it is still a member, and returns by reporting."""
 
 HERE, GONE, LEFT = STATES = "here", "gone", "left"
 """What a device can be: waited for, a member that is not waited for, or no member any more."""
@@ -122,7 +122,7 @@ class EnrolmentQueue:
         """
         if self._closed:
             raise _closing()
-        token = token_of(code, nonce)
+        token = _token_of(code, nonce)
         answer: asyncio.Future[tuple[Device, Offer] | None] = asyncio.get_running_loop().create_future()
         self._waiting.append((Enrolment(hashed(code), hashed(nonce), hashed(token)), answer))
         self._arrived.set()
@@ -165,14 +165,14 @@ def _closing() -> StoreProblem:
     return StoreProblem("the coordinator is stopping: try again")
 
 
-def token_of(code: str, nonce: str) -> str:
+def _token_of(code: str, nonce: str) -> str:
     """The token of who enrols with this code and this secret of its own: whoever asks twice is told the same.
 
     A network may deliver an enrolment a second time, long after the first was answered; a new token would then
     shut the device out. Nobody else has the nonce, and the coordinator keeps nothing but hashes.
 
     Example:
-        >>> token_of("code", "n" * 20) == token_of("code", "n" * 20) != token_of("code", "m" * 20)
+        >>> _token_of("code", "n" * 20) == _token_of("code", "n" * 20) != _token_of("code", "m" * 20)
         True
     """
     return base64.urlsafe_b64encode(hashed(json.dumps(["turnout token", code, nonce]))).decode().rstrip("=")
@@ -182,19 +182,16 @@ CODE_LETTERS = 24
 """Each one of 31, so 118 bits: nobody guesses one, however fast the coordinator answers."""
 
 
-def new_codes(count: int) -> list[str]:
+def _new_codes(count: int) -> list[str]:
     """One-time codes, easy to read out: groups of four.
 
     Example:
-        >>> len(new_codes(2)[0])
+        >>> len(_new_codes(2)[0])
         29
     """
     alphabet = "abcdefghjkmnpqrstuvwxyz23456789"  # without those that look alike
-    return ["-".join(_group(alphabet) for _ in range(CODE_LETTERS // 4)) for _ in range(count)]
-
-
-def _group(alphabet: str) -> str:
-    return "".join(secrets.choice(alphabet) for _ in range(4))
+    letters = ("".join(secrets.choice(alphabet) for _ in range(CODE_LETTERS)) for _ in range(count))
+    return ["-".join(code[first : first + 4] for first in range(0, CODE_LETTERS, 4)) for code in letters]
 
 
 def issue_codes(store: Store, count: int, weight: int, hours: float, who: str) -> list[str]:
@@ -205,7 +202,7 @@ def issue_codes(store: Store, count: int, weight: int, hours: float, who: str) -
         StoreProblem: the store failed.
     """
     check_codes(count, weight, hours)
-    codes = new_codes(count)
+    codes = _new_codes(count)
     store.add_codes([hashed(code) for code in codes], weight, time.time() + 3600.0 * hours, who)
     return codes
 

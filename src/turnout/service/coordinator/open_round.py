@@ -41,7 +41,7 @@ class OpenRound:
 
     def __init__(self, position: Position, roll: Roll, opened: float) -> None:
         self.position, self.number, self.offer = position, position.round, position.offer.body()
-        self.opened, self.closing, self.held = opened, False, HeldRequests()
+        self.opened, self.closing, self.held = opened, False, _HeldRequests()
         self._codes, self._roll = bytearray(len(roll)), roll
         self.heard, self.due = 0, sum(map(roll.is_awaited, range(len(roll))))
 
@@ -78,7 +78,7 @@ class OpenRound:
         self.recount()
 
 
-class HeldRequests:
+class _HeldRequests:
     """One future for each request that waits. Cancelling one wakes no other."""
 
     def __init__(self) -> None:

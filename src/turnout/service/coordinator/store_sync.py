@@ -153,14 +153,14 @@ class StoreSync:
         self._take_devices([await self.call(self.store.withdraw, slot, who, what)])
         self.open.held.wake(slot)
 
-    async def enrol(self, wishes: Sequence[Enrolment]) -> tuple[list[Device | None], Offer]:
+    async def enrol(self, enrolments: Sequence[Enrolment]) -> tuple[list[Device | None], Offer]:
         """Enrol many at once, None for a code that is not good; and the round at which they join.
 
         Where another process closes the round meanwhile, whoever has joined at it joins again, at the next.
         """
         found: list[Device | None] = []
         for _ in range(5 if self.store.shared else 1):
-            found = await self.call(self.store.enrol, wishes, time.time())
+            found = await self.call(self.store.enrol, enrolments, time.time())
             if self.store.shared:
                 await self.look()
             else:

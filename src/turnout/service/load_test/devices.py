@@ -24,7 +24,7 @@ class Rehearsal:
 
     Args:
         late: the share of devices that report late.
-        late_seconds: by how much at the most; drawn anew for every report.
+        late_seconds: by how much at the most; drawn again for every report.
         cut: the share that is offline for some rounds, below 1: the others see the rounds go by.
         cut_first: the first of these rounds.
         cut_rounds: how many.
@@ -75,7 +75,7 @@ class Rehearsal:
         return bool(self.cut) and self.cut_first <= round < self.cut_first + self.cut_rounds
 
     def pause(self, seconds: float) -> float:
-        """Such a time, half as much less or more, drawn: not everyone comes back in the same moment."""
+        """Such a time, half as much less or more, drawn: not everyone returns in the same moment."""
         return seconds * float(self._random.uniform(0.5, 1.5))
 
     def _some(self, share: float, devices: int) -> Some:
@@ -142,7 +142,7 @@ class Devices:
         Args:
             batch: who.
             round: which.
-            counted: whether it stands in the books as reported.
+            counted: whether the coordinator has it as reported.
             heard: when the first and the last of them heard it.
         """
         seen = self._record.rounds.get(round)
@@ -164,7 +164,7 @@ class Devices:
         new = batch[self.history.last[batch] < offer.round]
         if len(new):
             seen.bits[new] = self._toss(new, offer)
-        # A round that it had missed comes again only after a restored backup. Its history has a "no".
+        # A round that it had missed is offered again only after a restored backup. Its history has a "no".
         seen.decided[batch] = True
         return seen.bits[batch]
 

@@ -2,7 +2,7 @@
 
 Each device has a connection of its own and says what a real one says. There is neither a task nor a timer for
 each: answers that arrive about together are handled together, and `client_step` decides for all of them at once.
-Nothing is durable: a fleet that is started again enrols anew, with new codes.
+Nothing is durable: a fleet that is started again enrols again, with new codes.
 """
 
 from __future__ import annotations
@@ -267,7 +267,7 @@ class Fleet:
             self.record.faults["acknowledged otherwise before"] += contradictions
 
     def _objected(self, batch: Batch, value: Any, offers: Offers) -> None:
-        """A 409: another bit is in the books, the round is not open yet there, or it is another run."""
+        """A 409: the coordinator has another bit, the round is not open yet there, or it is another run."""
         assert self._devices is not None
         said = fields(value, {"error": str, "next": object}, "objection")
         offer = None if said["next"] is None else Offer.read(said["next"])

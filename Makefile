@@ -3,8 +3,11 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+# uv reads no pip configuration: a mirror that pip is told of serves uv, too.
+UV := UV_DEFAULT_INDEX="$${UV_DEFAULT_INDEX:-$${PIP_INDEX_URL:-$$($(BIN)/python -m pip config get global.index-url 2>/dev/null)}}" $(BIN)/uv
 # One more than there are cores: many tests wait for a disk, a socket or a process.
 JOBS ?= $(shell expr $$(nproc) + 1)
+UPGRADE ?= --upgrade
 
 .DEFAULT_GOAL := help
 .PHONY: help setup paper test test-deployment test-release coverage mutants check bench docs format lock paper-map clean
@@ -16,9 +19,15 @@ setup: $(READY) ## Make the environment (.venv) from the pinned versions
 
 $(READY): requirements/dev.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "turnout needs Python 3.11 or newer: make PYTHON=python3.11")'
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --require-hashes -r requirements/dev.lock
-	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	@echo "1 of 4: a virtual environment in $(VENV)"
+	@$(PYTHON) -m venv $(VENV)
+	@echo "2 of 4: uv, which installs the rest, by pip; its pinned version is in requirements/dev.lock"
+	@sed -n '/^uv==/,/# via/p' requirements/dev.lock > $(VENV)/uv.lock
+	@$(BIN)/python -m pip install --disable-pip-version-check --no-deps --require-hashes -r $(VENV)/uv.lock
+	@echo "3 of 4: the libraries and tools of requirements/dev.lock"
+	@$(UV) pip install --python $(BIN)/python --require-hashes -r requirements/dev.lock
+	@echo "4 of 4: turnout itself, from this folder"
+	@$(UV) pip install --python $(BIN)/python --no-deps --no-build-isolation --editable .
 	@touch $@
 
 paper: $(READY) ## Reproduce the paper: figures, results.json and report.html in results/paper
@@ -40,7 +49,9 @@ coverage: $(READY) ## Run all tests with coverage, subprocesses included
 	$(BIN)/python -m coverage report
 
 mutants: $(READY) ## Make small mistakes in algorithm/ and privacy/: do the tests notice? (a sample)
-	$(BIN)/python tools/mutation.py --sample 600 --seed 0 --output results/mutation.json
+	$(BIN)/python tools/mutation.py --packages src/turnout/algorithm src/turnout/privacy \
+		--tests tests/algorithm tests/privacy tests/conformance tests/client tests/audit src/turnout/algorithm src/turnout/privacy \
+		--sample 300 --seed 0
 
 check: $(READY) ## Lint, types, layers, docs and the paper map, without running tests
 	$(BIN)/ruff check .
@@ -64,8 +75,8 @@ format: $(READY) ## Format the code
 paper-map: $(READY) ## Write docs/paper-map.md anew from the docstrings
 	$(BIN)/python tools/paper_map.py
 
-lock: $(READY) ## Pin all versions anew (needs uv)
-	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --upgrade \
+lock: $(READY) ## Pin the newest versions (UPGRADE= keeps those that still fit)
+	$(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header $(UPGRADE) \
 		--extra lab --extra server --extra postgres --extra flower --extra gpu --extra cluster --extra dev pyproject.toml --output-file requirements/dev.lock
 
 clean: ## Remove what was built

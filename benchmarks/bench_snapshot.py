@@ -12,12 +12,12 @@ PICTURE = "benchmarks.png"
 NUMBER = re.compile(r"[−-]?\d|–|yes$|no$")
 INTRODUCTION = """# Benchmarks
 
-How fast clients decide. Our engines, what people write (plain Python objects, NumPy, JAX), and a C kernel written by
-hand as the practical limit took turns in one run, each in a process of its own, so that a ratio compares two
-neighbours in time. This page is a snapshot, written by `python benchmarks/bench.py --snapshot`; `make bench` measures
-your machine.
+How fast clients decide. Our engines, programs as people write them (plain Python objects, NumPy, JAX), and a C kernel
+written by hand as the practical limit took turns in one run, each in its own process, so that a ratio compares
+measurements close in time. This page is a snapshot, written by `python benchmarks/bench.py --snapshot`; `make bench`
+measures your machine.
 
-![Client-rounds a second of each contender, and time a client and round as clients and rounds grow](images/{picture})
+![Client-rounds per second of each program, and time per client and round as clients and rounds grow](images/{picture})
 """
 
 

@@ -48,7 +48,8 @@ def rates(found):
             )
         rows.append(cells)
     caption = (
-        f"Client-rounds a second, and how many times plain NumPy in the same turn (medians over {found['turns']} "
+        "Client-rounds per second, and the rate divided by that of plain NumPy in the same turn (medians over "
+        f"{found['turns']} "
         f"turn{'' if found['turns'] == 1 else 's'}). The engines and the C kernel gave the identical trajectory, bit "
         "for bit, checked in this run."
     )
@@ -77,7 +78,7 @@ def limit(found):
         if row["times_c_kernel_seconds"] is not None
     ]
     caption = (
-        "Nanoseconds a client and round, and how many times as long Numba takes as C in the same turn. The C kernel "
+        "Nanoseconds per client and round, and the time of Numba divided by that of C in the same turn. The C kernel "
         "has the same coins, arithmetic and threads; its vector instructions are written by hand."
         if rows
         else "There is no C compiler here."
@@ -100,8 +101,9 @@ def bandwidth(found):
     ]
     clients = found["bandwidth"][0]["clients"] if found["bandwidth"] else 0
     caption = (
-        f"Histories and coefficients moved at {clients:,} clients (20 bytes a client and round: two rounds a pass), "
-        "against a plain copy by as many threads. Near all of it, memory is the limit; well below, the arithmetic."
+        f"Histories and coefficients moved at {clients:,} clients (20 bytes per client and round: two rounds per "
+        "pass), "
+        "compared with a plain copy by as many threads. Near 1, memory is the limit; well below 1, the arithmetic is."
     )
     return Shown("Bytes and bandwidth", caption, ["Contender", "GB/s moved", "GB/s of a copy", "Share"], rows)
 
@@ -122,8 +124,8 @@ def growth(found):
             cells += [f"{each:.3f}", f"{each / first['nanoseconds']:.2f}"]
         rows.append(cells)
     caption = (
-        "Nanoseconds a client and round, first with more clients, then with more rounds. Times linear: the time, over "
-        "that of the first such line grown in proportion."
+        "Nanoseconds per client and round, first with more clients, then with more rounds. Times linear: the time, "
+        "divided by that of the first such line scaled in proportion."
     )
     return Shown("Growth", caption, header, rows)
 
@@ -135,7 +137,7 @@ def starts(found):
     caption = "Seconds: whole commands from a shell (the best of some), and whole calls."
     if found["bytes_a_client"] is not None:
         caption += (
-            f" Memory beyond the coefficients at ten million clients: {found['bytes_a_client']:.0f} bytes a client."
+            f" Memory beyond the coefficients at ten million clients: {found['bytes_a_client']:.0f} bytes per client."
         )
     return Shown("Starting, compiling, whole runs", caption, ["What", "Seconds"], rows)
 
@@ -143,9 +145,9 @@ def starts(found):
 def flower(found):
     """Flower's engine, a client and round."""
     each = found["flower"].get("milliseconds_per_client_and_round")
-    header = ["Engine", "ms a client and round"]
+    header = ["Engine", "ms per client and round"]
     if each is None:
-        return Shown("Beside Flower", left_out(found["flower"]), header, [])
+        return Shown("Compared with Flower", left_out(found["flower"]), header, [])
     ours = min(row["nanoseconds"] for row in found["rates"] if row["contender"].startswith("turnout"))
     rows = [
         ["Flower's simulation engine (Ray), an empty client", f"{each['ray']:.3g}"],
@@ -153,11 +155,11 @@ def flower(found):
         ["turnout simulate, the decision alone", f"{ours / 1e6:.2g}"],
     ]
     caption = (
-        f"Milliseconds a client and round, {found['flower']['nodes']} clients, {found['flower']['rounds']} rounds. "
-        "Flower carries a model and a message to every client, which training needs and a study of participation does "
+        f"Milliseconds per client and round, {found['flower']['nodes']} clients, {found['flower']['rounds']} rounds. "
+        "Flower sends a model and a message to every client, which training needs and a study of participation does "
         "not."
     )
-    return Shown("Beside Flower", caption, header, rows)
+    return Shown("Compared with Flower", caption, header, rows)
 
 
 def cluster(found):
@@ -178,17 +180,18 @@ def service(found):
         rows.append([name, rate, "–" if times is None else f"{times:.2f}", cpu, devices])
     caption = (
         f"{found['devices']:,} devices, one connection each, on the machine of the coordinator; {found['rounds']} "
-        "rounds of each, in turns; every round is on disk before anyone is answered. The bare application holds "
-        "requests and commits rounds alike, and does nothing else. Ours, in times: rounds a second, of the same turn. "
-        f"Books and devices' records {'agree in every bit' if found['books']['agree'] else 'DIFFER'}."
+        "rounds of each, in turns; every round is on disk before any device is answered. The bare application also "
+        "holds requests and commits rounds, and does nothing else. Ours, in times: our rounds per second, divided by "
+        "theirs in the same turn. The database and the devices' records {'agree in every bit' if "
+        "found['books']['agree'] else 'DIFFER'}."
     )
     return Shown("The coordinator", caption, header, rows)
 
 
 def comparison(found):
-    """Who is chosen and at what cost, and the totals of three privacy accounts; as the README shows them."""
+    """Who is chosen and at what cost, and the totals of three privacy accounts; as docs/benchmarks.md shows them."""
     if "left out" in found:
-        return [Shown("Beside what people use now", left_out(found), [], [])]
+        return [Shown("Compared with other selection", left_out(found), [], [])]
     return [selection(found["selection"]), accounts(found["privacy"])]
 
 
@@ -210,11 +213,12 @@ def selection(found):
     caption = (
         f"{found['capacity']:,} of {found['clients']:,} clients, {found['rounds']:,} rounds, the mean of "
         f"{found['seeds']} populations like the paper's (least to greatest), all in one run. Oort runs with the rule "
-        "and the defaults of its artifact. It is made to reach an accuracy in little time, not to minimise this cost: "
-        "as long as costs are durations to it, its pacer lets the costly in whenever utility stays flat. Promises are "
-        "against an observer of every report."
+        "and the defaults of its artifact. It is designed to reach an accuracy in little time, not to minimise this "
+        "cost: where costs are its durations, its pacer admits expensive clients whenever utility does not grow. "
+        "Promises are against an observer of every report. When every client tells it its cost in every round, Oort is "
+        "as good as the optimum: the difference is what the server must know."
     )
-    return Shown("Beside what people use now", caption, [*header, "Promised about a report", "Who decides"], rows)
+    return Shown("Compared with other selection", caption, [*header, "Promised about a report", "Who decides"], rows)
 
 
 def accounts(found):
@@ -235,18 +239,18 @@ def accounts(found):
         f"{found['reports']:,} reports at epsilon {found['epsilon_per_report']:g} per report, delta "
         f"{found['delta']:g}, against an observer of every report; processor time, all in one run. For the randomized "
         "response ours is exact. For the box that is not symmetric, ours also holds for signals that a server chooses "
-        "as it goes, dp-accounting's for directions fixed ahead, and OpenDP is told the epsilon per report alone."
+        "adaptively, dp-accounting's for directions fixed in advance, and OpenDP gets only the epsilon per report."
     )
     ignored = found["accountant_that_ignores_the_count"]
     if ignored is not None:
         caption += f" (dp-accounting's `PLDAccountant` answers {ignored:.2f} for all of them: it ignores the count.)"
-    return Shown("Beside other privacy accounts", caption, [*header, "What it knows of participation"], rows)
+    return Shown("Compared with other privacy accounts", caption, [*header, "What it knows of participation"], rows)
 
 
 WHAT_AN_ACCOUNT_KNOWS = {
-    "turnout": "the mechanism's box, who looks on, and each client's ledger",
-    "dp-accounting": "nothing: it is handed distributions",
-    "OpenDP": "nothing: it is handed measurements",
+    "turnout": "the mechanism's box, the observer, and each client's ledger",
+    "dp-accounting": "nothing: it gets distributions",
+    "OpenDP": "nothing: it gets measurements",
 }
 
 
@@ -261,7 +265,7 @@ def gpu(found):
         if isinstance(rows, list) and rows and all(isinstance(row, dict) for row in rows):
             header = list(dict.fromkeys(key for row in rows for key in row))
             body = [[_value(row.get(key, "–")) for key in header] for row in rows]
-            shown.append(Shown(f"{title}: {name}", "One row a run.", [key.replace("_", " ") for key in header], body))
+            shown.append(Shown(f"{title}: {name}", "One row per run.", [key.replace("_", " ") for key in header], body))
     return shown
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from turnout.algorithm import ClientState, IntegralState
+from turnout.algorithm import ClientState
 
 FLAGS = ("-O3", "-march=native", "-ffp-contract=off", "-shared", "-fPIC", "-pthread")
 """No fused multiply-add: it would change bits."""
@@ -48,28 +48,28 @@ def library():
     return loaded
 
 
-def advance(stage, stop, threads):
-    """Run the rounds of a stage up to `stop`, as an engine's `advance`."""
-    crowd, book = stage.crowd, stage.book
-    terms, passed, coin = crowd.costs.terms, crowd.state.participations, crowd.mechanism.parameters()
+def advance(setup, stop, threads):
+    """Run the rounds of a setup up to `stop`, as an engine's `advance`."""
+    clients, log = setup.clients, setup.log
+    first, signals, totals = log.round, log.signal.copy(), log.participants.copy()
+    terms, passed, coin = clients.costs.terms, clients.state.participations, clients.mechanism.parameters()
     library().run(
         passed.ctypes.data,
         terms.ctypes.data,
-        len(crowd),
-        *crowd.coins.key,
+        len(clients),
+        *clients.coins.key,
         float(coin[0]) if coin else 0.0,
-        float(crowd.state.rounds),
-        book.round,
+        float(clients.state.rounds),
+        first,
         stop,
-        book.controller.gain,
-        book.capacity,
-        book.signal.ctypes.data,
-        book.participants.ctypes.data,
+        log.controller.gain,
+        log.capacity,
+        signals.ctypes.data,
+        totals.ctypes.data,
         threads,
     )
-    crowd.state = ClientState(passed, float(crowd.state.rounds) + stop - book.round)
-    book.capacities[book.round : stop] = book.capacity
-    book.round, book.state = stop, IntegralState(float(book.signal[stop]))
+    clients.state = ClientState(passed, float(clients.state.rounds) + stop - first)
+    log.close_rounds(totals[first:stop], signals[first + 1 : stop + 1])
 
 
 def copy_bandwidth(threads, seconds, mebibytes=256):

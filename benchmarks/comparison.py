@@ -2,8 +2,8 @@
 
     python benchmarks/comparison.py [--quick] [--store]
 
-Prints both tables as the README shows them. --store also writes benchmarks/results/comparison.json, from which the
-README's tables are checked; give it where OpenDP is installed too.
+Prints both tables as docs/benchmarks.md shows them. --store also writes benchmarks/results/comparison.json, from which
+that page's tables are checked; give it where OpenDP is installed too.
 """
 
 import argparse
@@ -139,7 +139,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="a few rounds, to see that everything works")
     parser.add_argument(
-        "--store", action="store_true", help=f"write {STORED.name}, which the README is checked against"
+        "--store", action="store_true", help=f"write {STORED.name}, which docs/benchmarks.md is checked against"
     )
     options = parser.parse_args()
     if options.store and options.quick:

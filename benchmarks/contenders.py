@@ -1,6 +1,6 @@
 """Who takes part in the benchmark: our engines, what people write, and the practical limit.
 
-Each contender times rounds alone. What is ours, and the C kernel, begins from a stage that is ready; of a plain script
+Each contender times rounds alone. What is ours, and the C kernel, begins from a setup that is ready; of a plain script
 the time without any round is taken off.
 """
 
@@ -14,7 +14,7 @@ import c_kernel
 import plain_numpy
 import plain_python
 from turnout import IntegralController, Keep, PaperCoin, paper_population
-from turnout.simulation import choose_engine, set_stage
+from turnout.simulation import choose_engine, set_up
 
 BETA, GAIN, INITIAL = 3.5, 9.0, 0.35  # gain of 9 / clients is the paper's 0.0075 at 1200
 LEAN = Keep(every=10**9, cost=False)
@@ -36,37 +36,37 @@ def seconds(action):
 
 
 def ready(clients, rounds, mechanism=None):
-    """A stage after round 0, in which everyone took part, with room for so many more rounds."""
+    """A setup after round 0, in which everyone took part, with room for so many more rounds."""
     server = IntegralController(GAIN / clients, INITIAL)
     mechanism = mechanism or PaperCoin(BETA)
-    stage = set_stage(problem(clients), mechanism, server, 1 + rounds, 0, None, None, None, LEAN)
-    stage.book.enter(clients)
-    return stage
+    setup = set_up(problem(clients), mechanism, server, 1 + rounds, 0, None, None, None, LEAN)
+    setup.log.close_round(clients)
+    return setup
 
 
-def digest(stage):
+def digest(setup):
     """What the trajectory is, to the bit: totals, signals and histories."""
-    book, state = stage.book, stage.crowd.state
-    parts = (book.participants, book.signal, state.participations)
+    log, state = setup.log, setup.clients.state
+    parts = (log.participants, log.signal, state.participations)
     return hashlib.sha256(b"".join(part.tobytes() for part in parts)).hexdigest()
 
 
 def ours(engine, threads, clients, rounds, mechanism=None):
     """(seconds, digest) of an engine. One pass goes before: it compiles, and sends clients where they are moved."""
-    stage = ready(clients, WARM + rounds, mechanism)
-    made, _ = choose_engine(engine, stage.crowd, threads, 1 + WARM + rounds)
-    made.advance(stage.book, 1 + WARM)
-    took = seconds(lambda: made.advance(stage.book, 1 + WARM + rounds))
+    setup = ready(clients, WARM + rounds, mechanism)
+    made, _ = choose_engine(engine, setup.clients, threads, 1 + WARM + rounds)
+    made.advance(setup.log, 1 + WARM)
+    took = seconds(lambda: made.advance(setup.log, 1 + WARM + rounds))
     made.gather()
     made.close()
-    return took, digest(stage)
+    return took, digest(setup)
 
 
 def by_hand(threads, clients, rounds, mechanism=None):
     """(seconds, digest) of the C kernel."""
-    stage = ready(clients, WARM + rounds, mechanism)
-    c_kernel.advance(stage, 1 + WARM, threads)
-    return seconds(lambda: c_kernel.advance(stage, 1 + WARM + rounds, threads)), digest(stage)
+    setup = ready(clients, WARM + rounds, mechanism)
+    c_kernel.advance(setup, 1 + WARM, threads)
+    return seconds(lambda: c_kernel.advance(setup, 1 + WARM + rounds, threads)), digest(setup)
 
 
 def plain(module, clients, rounds):

@@ -19,17 +19,17 @@ import numpy as np
 
 from turnout import IntegralController, Keep, PaperCoin, paper_population
 from turnout.problem import drawn_paper_population
-from turnout.simulation import RayOptions, run_rounds, set_stage
+from turnout.simulation import RayOptions, run_rounds, set_up
 from turnout.simulation.engines.numba.engine import NumbaEngine
 from turnout.simulation.engines.ray.engine import RayEngine
 
 SIGNALS = [1.0, 1.0]  # two rounds a pass
 
 
-def stage(population, rounds, keep=None):
+def setup(population, rounds, keep=None):
     clients = len(population)
     server = IntegralController(9.0 / clients, 0.35)
-    return set_stage(population.problem(clients / 2), PaperCoin(3.5), server, rounds, 0, None, None, None, keep)
+    return set_up(population.problem(clients / 2), PaperCoin(3.5), server, rounds, 0, None, None, None, keep)
 
 
 def seconds(engine, passes):
@@ -52,12 +52,12 @@ def overhead(clients=2_400, actors=2, passes=2_000):
         actors: how many shards.
         passes: how many are timed; the median is told, and the 95th percentile.
     """
-    engine = RayEngine(stage(paper_population(0, clients), 2).crowd, RayOptions(actors, snapshot_every=10**9))
+    engine = RayEngine(setup(paper_population(0, clients), 2).clients, RayOptions(actors, snapshot_every=10**9))
     try:
         over_ray = seconds(engine, passes)
     finally:
         engine.close()
-    here = seconds(NumbaEngine(stage(paper_population(0, clients // actors // 4 * 4), 2).crowd, 1), passes)
+    here = seconds(NumbaEngine(setup(paper_population(0, clients // actors // 4 * 4), 2).clients, 1), passes)
     work = statistics.median(here)
     return {
         "clients": clients,
@@ -101,9 +101,9 @@ def many(clients, rounds, actors, drawn):
     """One run of many clients; checkpoints are reduced in the shards, and the final state comes home."""
     memory, begun = Memory(), time.perf_counter()
     population = drawn_paper_population(0, clients) if drawn else paper_population(0, clients)
-    ready = stage(population, rounds, Keep(every=max(1, rounds // 2)))
+    ready = setup(population, rounds, Keep(every=max(1, rounds // 2)))
     made = time.perf_counter()
-    engine = RayEngine(ready.crowd, RayOptions(actors))
+    engine = RayEngine(ready.clients, RayOptions(actors))
     started = time.perf_counter()
     run_rounds(engine, ready)
     ended = time.perf_counter()
@@ -118,8 +118,8 @@ def many(clients, rounds, actors, drawn):
         "run_s": ended - started,
         "client_rounds_per_second": clients * rounds / (ended - started),
         "peak_gib": memory.peak_gib(),
-        "mean_average": float(ready.crowd.state.average.mean()),
-        "turnout": [int(came) for came in ready.book.participants[-3:]],
+        "mean_average": float(ready.clients.state.average.mean()),
+        "turnout": [int(came) for came in ready.log.participants[-3:]],
     }
 
 

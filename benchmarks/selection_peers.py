@@ -9,14 +9,14 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from turnout import optimum
+from turnout import Problem, optimum
 
 
 @dataclass
 class Random:
     """A server that knows that its clients exist, and chooses C of them evenly."""
 
-    problem: object
+    problem: Problem
     seed: int
 
     def __post_init__(self):
@@ -190,7 +190,7 @@ class Oort(Random):
 
 RANDOM, BY_SIZE, OMNISCIENT = "Random selection", "Sampling by data size", "A server that knows every cost"
 OORT, OORT_CHEAP = "Oort, costs as its durations", "Oort, cheapness as its utility"
-OORT_TOLD_ALL = "Oort, the same, told by all in every round"
+OORT_TOLD_ALL = "Oort, the same, every cost known in every round"
 PEERS = {
     RANDOM: Random,
     BY_SIZE: ByDataSize,

@@ -13,6 +13,13 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # as under nohup: what is
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Deployments take minutes by design: half an hour each, unless they say how long."""
+    for item in items:
+        if item.get_closest_marker("deployment") and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(1_800))
+
+
 @pytest.fixture(autouse=True, scope="session")
 def witnesses_elsewhere():
     """Ledgers of tests leave no witness in the home of whoever runs them."""

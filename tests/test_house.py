@@ -79,6 +79,52 @@ def test_nothing_of_this_machine_or_of_a_registry_is_named():
         assert not re.search(r"--(extra-)?index-url|https?://[^\s\"')]*(pypi|npmjs|pythonhosted)", text), path
 
 
+DOORS = {".".join(path.parent.relative_to(ROOT / "src").parts) for path in SOURCES if path.name == "__init__.py"}
+PLAIN = {"turnout.errors", "turnout.settings", "turnout.display", "turnout.version"}
+ROOMS = {
+    "conformance": ("algorithm", "problem", "simulation", "service"),
+    "statistical": ("algorithm",),
+    "report": ("report", "cli"),
+}
+MEASURED = ("benchmarks/gpu.py", "benchmarks/ray_overhead.py")  # they time an engine without `simulate` around it
+
+
+def name_of(path):
+    return path.relative_to(ROOT).as_posix()
+
+
+def climbs(path, text):
+    """Imports in a test, a page or a program of a module that lies inside a package."""
+    place = path.relative_to(ROOT)
+    room = place.parts[1] if place.parts[0] == "tests" else ""
+    own = tuple(f"turnout.{name}." for name in ROOMS.get(room, (room,)) if name)
+    for module in re.findall(r"^\W*(?:from|import) (turnout\.[\w.]+)", text, re.MULTILINE):
+        if module not in DOORS | PLAIN and not module.startswith(own or "-"):
+            yield module
+
+
+@pytest.mark.parametrize("path", [path for path in tracked() if path.suffix in {".py", ".md", ".ipynb"}], ids=name_of)
+def test_others_enter_a_package_by_its_door(path):
+    place = path.relative_to(ROOT).as_posix()
+    if not place.startswith("src/") and place not in MEASURED:
+        assert not list(climbs(path, path.read_text()))
+
+
+def test_a_climb_is_seen():
+    text = "from turnout.privacy.accounting import Account\n>>> from turnout.plan.offers import Offer"
+    assert list(climbs(ROOT / "docs/x.md", text)) == ["turnout.privacy.accounting", "turnout.plan.offers"]
+    assert list(climbs(ROOT / "tests/privacy/x.py", text)) == ["turnout.plan.offers"]
+
+
+@pytest.mark.parametrize("name", sorted(DOORS - {"turnout", "turnout.cli"}))
+def test_every_name_at_a_door_is_there(name):
+    door = importlib.import_module(name)
+    assert door.__doc__
+    names = getattr(door, "__all__", [])
+    assert dir(door) == sorted(names) or not names
+    assert all(getattr(door, public) is not None for public in names)
+
+
 LINES = 10
 
 

@@ -1,6 +1,5 @@
 """The mutants that `make mutants` makes, and the list of those that are equivalent."""
 
-import ast
 import sys
 import tomllib
 from pathlib import Path
@@ -9,7 +8,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "tools"))
-from mutants import mutants  # noqa: E402
+from mutation import mutants_of  # noqa: E402
 
 SOURCE = '''"""Not this: 1 < 2."""
 LIMIT: int = 3
@@ -32,7 +31,7 @@ class Thing:
 @pytest.fixture
 def found(tmp_path):
     (tmp_path / "small.py").write_text(SOURCE)
-    return {mutant.name.partition(":")[2]: mutant for mutant in mutants(tmp_path / "small.py", tmp_path)}
+    return {mutant.name.partition(":")[2]: mutant for mutant in mutants_of(tmp_path / "small.py")}
 
 
 def test_typical_mistakes_are_made_and_what_only_speaks_is_left_alone(found):
@@ -54,20 +53,14 @@ def test_typical_mistakes_are_made_and_what_only_speaks_is_left_alone(found):
         "half: x * 2.0 -> x / 2.0",
         "half: 2.0 -> 4.0",
     }
-    assert {name for name, mutant in found.items() if not mutant.inside_function} == {
-        ": 3 -> 4",
-        ": 3 -> 2",
-        "half: 0.5 -> 1.0",
-    }
 
 
 def test_a_mutant_differs_in_one_place(found):
-    original = ast.unparse(ast.parse(SOURCE))
     for name, mutant in found.items():
-        changed = ast.unparse(mutant.make())
+        original, changed = SOURCE, mutant.source.decode()
         differing = [pair for pair in zip(original.split("\n"), changed.split("\n"), strict=True) if pair[0] != pair[1]]
         assert len(differing) == 1, name
-        compile(mutant.make(), "small.py", "exec")
+        compile(changed, "small.py", "exec")
 
 
 def test_every_equivalent_mutant_exists_and_has_a_reason():
@@ -77,4 +70,4 @@ def test_every_equivalent_mutant_exists_and_has_a_reason():
     assert len(names) == len(listed)
     assert all(entry["reason"].endswith(".") for entry in listed)
     modules = {entry["module"] for entry in listed}
-    assert names <= {mutant.name for module in modules for mutant in mutants(package / module, package)}
+    assert names <= {mutant.name for module in modules for mutant in mutants_of(package / module)}

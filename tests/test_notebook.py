@@ -3,6 +3,7 @@
 import ast
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -45,7 +46,7 @@ def test_it_says_what_opens_it(notebook):
 def test_its_cells_run_and_tell_the_truth(notebook, capsys):
     pyplot = pytest.importorskip("matplotlib.pyplot")
     pyplot.switch_backend("Agg")
-    space = {"__name__": "notebook"}
+    space: dict[str, Any] = {"__name__": "notebook"}
     cells = [("".join(cell["source"]), cell["id"]) for cell in notebook["cells"] if cell["cell_type"] == "code"]
     shown = [_execute(source, name, space) for source, name in cells]
     assert [type(value).__name__ for value in shown] == [

@@ -33,7 +33,7 @@ def test_console_blocks(folder):
                 line.rstrip() for line in expected.splitlines()
             ]
             ran += 1
-    assert ran >= 3
+    assert ran
 
 
 def test_python_blocks(capsys):
@@ -44,7 +44,7 @@ def test_python_blocks(capsys):
             exec(text, space)
             printed = capsys.readouterr().out
             assert after != "output" or printed == expected
-    assert len(PYTHON) >= 2
+    assert PYTHON
 
 
 def test_make_targets_exist():

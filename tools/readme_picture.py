@@ -30,17 +30,17 @@ def main() -> None:
     with panels(FOLDER, "overview", 3, width=3.4, height=2.5) as axes:
         axes[0].plot(run.participants, color=PALETTE[0], linewidth=0.7)
         axes[0].axhline(300, color="black", linestyle="--", linewidth=1)
-        axes[0].set(title="who came: 300 of 1,200 wanted", xlabel="round", ylim=(0, 600))
+        axes[0].set(title="turnout (capacity 300 of 1,200)", xlabel="round", ylim=(0, 600))
         axes[1].plot(run.signal, color=PALETTE[1], linewidth=0.9)
-        axes[1].set(title="the one public number", xlabel="round", ylim=(0, None))
+        axes[1].set(title="signal: the one public number", xlabel="round", ylim=(0, None))
         for panel in axes[:2]:
             panel.annotate("half of the clients leave", (500, 0.06), xycoords=("data", "axes fraction"), fontsize=7,
                            ha="left", xytext=(4, 0), textcoords="offset points")  # fmt: skip
             panel.axvline(500, color="#999999", linestyle=":", linewidth=1)
-        axes[2].plot(calm.checkpoints, calm.cost, color=PALETTE[2], label="clients choose, with a privacy coin")
-        axes[2].axhline(random, color="#888888", label="the server chooses at random")
-        axes[2].axhline(best.cost, color="black", linestyle="--", linewidth=1, label="the best possible")
-        axes[2].set(title="what it costs them if nobody leaves", xlabel="round", ylim=(0, 1.6 * random))
+        axes[2].plot(calm.checkpoints, calm.cost, color=PALETTE[2], label="clients choose, with the privacy coin")
+        axes[2].axhline(random, color="#888888", label="server selects at random")
+        axes[2].axhline(best.cost, color="black", linestyle="--", linewidth=1, label="optimum")
+        axes[2].set(title="total cost, if nobody leaves", xlabel="round", ylim=(0, 1.6 * random))
         axes[2].legend(fontsize=6.5, loc="upper right")
     (FOLDER / "overview.svg").unlink()
 

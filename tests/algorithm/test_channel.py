@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from turnout import PolynomialCosts
+from turnout.algorithm import LearnedMemoized
 from turnout.algorithm.channel import Channel, _tidy, best_channel
-from turnout.algorithm.mechanisms import LearnedMemoized
 from turnout.errors import MissingExtra
 
 LEVELS = np.linspace(0.1, 1.0, 10)

@@ -78,10 +78,10 @@ def test_a_real_client_is_a_population_of_one(seed, signal, by, remember):
     state = ClientState(generator.uniform(0, 3, 6), generator.uniform(3, 9, 6))
     uniform = generator.random(6)
     options = {"averaging": averaging}
-    together, came = client_step(costs, mechanism, state, signal, uniform, weights=weights, **options)
+    together, came, *_ = client_step(costs, mechanism, state, signal, uniform, weights=weights, **options)
     for i in range(6):
         one = ClientState(state.participations[i : i + 1], state.rounds[i : i + 1])
-        alone, bit = client_step(
+        alone, bit, *_ = client_step(
             costs[i], mechanism[i], one, signal, uniform[i : i + 1], weights=weights[i : i + 1], **options
         )
         assert bit[0] == came[i]
@@ -104,16 +104,17 @@ def test_no_signal_and_no_history_makes_nonsense(signal, past, costs):
     """Any signal and average gives a valid report, without a warning (warnings are errors here)."""
     for mechanism in (Classical(), PaperCoin(1.0)):
         state = ClientState(np.full(3, past), 3.0)
-        after, came = client_step(costs, mechanism, state, signal, np.array([0.0, 0.5, 0.999]))
+        after, came, *_ = client_step(costs, mechanism, state, signal, np.array([0.0, 0.5, 0.999]))
         assert np.all(np.isfinite(after.participations))
         assert came.dtype == bool
         low, high = mechanism.box(Public(average=state.average))
-        chance, _ = client_step(
-            costs, mechanism, state, signal, np.zeros(3), averaging=Averaging(remember=1, by="probability")
-        )
-        assert np.all((chance.participations >= low) & (chance.participations <= high))
+        only = Averaging(remember=1, by="probability")
+        step = client_step(costs, mechanism, state, signal, np.zeros(3), averaging=only)
+        np.testing.assert_array_equal(step.state.participations, step.probability)
+        assert np.all((step.intent >= 0.0) & (step.intent <= 1.0))
+        assert np.all((step.probability >= low) & (step.probability <= high))
         if np.isnan(signal) or signal <= 0:
-            assert np.all(chance.participations == low)
+            assert np.all(step.probability == low)
 
 
 def test_averages_never_reach_zero():
@@ -158,7 +159,7 @@ def test_an_average_counts_as_no_less_than_a_full_history_of_a_billion_rounds():
     assert ClientState(np.array([0.0, 1.0]), 2.0**30).average.tolist() == [2.0**-30, 2.0**-30]
     assert ClientState(np.array([1.0]), 2.0**29).average[0] == 2.0**-29
     costs = PolynomialCosts([[1.0, 1.0]], (1, 2))  # f'(0) = 1
-    wish, _ = client_step(
+    wish, *_ = client_step(
         costs, Classical(), ClientState(np.zeros(1), 9.0), 2.0**29, np.zeros(1), averaging=Averaging(1, "probability")
     )
     assert wish.participations[0] == pytest.approx(0.5)
@@ -166,27 +167,27 @@ def test_an_average_counts_as_no_less_than_a_full_history_of_a_billion_rounds():
 
 def test_averages_by_probability_hold_no_trace_of_the_bit():
     costs, state = PolynomialCosts([[1.0], [1.0]], (2,)), ClientState(np.ones(2), 2.0)
-    after, came = client_step(
+    after, came, *_ = client_step(
         costs, PaperCoin(1.0), state, 0.5, np.array([0.0, 0.99]), averaging=Averaging(by="probability")
     )
     assert came.tolist() == [True, False]
     assert after.participations[0] == after.participations[1] == pytest.approx(1.0 + 0.388, abs=1e-3)
-    after, _ = client_step(costs, PaperCoin(1.0), state, 0.5, np.array([0.0, 0.99]))
+    after, *_ = client_step(costs, PaperCoin(1.0), state, 0.5, np.array([0.0, 0.99]))
     assert after.participations.tolist() == [2.0, 1.0]
 
 
 def test_a_tie_is_a_no():
     """`uniform < probability`: of 2^32 words exactly probability 2^32 say yes, so a probability of 0 never does."""
     costs, state = PolynomialCosts([[1.0], [1.0]], (2,)), ClientState(np.ones(2), 2.0)
-    _, came = client_step(costs, Classical(), state, 1.0, np.array([0.5, np.nextafter(0.5, 0.0)]))
+    _, came, *_ = client_step(costs, Classical(), state, 1.0, np.array([0.5, np.nextafter(0.5, 0.0)]))
     assert came.tolist() == [False, True]
-    _, came = client_step(costs, Classical(), state, 0.0, np.zeros(2))
+    _, came, *_ = client_step(costs, Classical(), state, 0.0, np.zeros(2))
     assert not came.any()
 
 
 def test_a_weight_counts_in_the_intent():
     costs, state = PolynomialCosts([[1.0], [1.0]], (2,)), ClientState(np.ones(2), 2.0)
-    after, _ = client_step(
+    after, *_ = client_step(
         costs, Classical(), state, 0.2, np.ones(2), weights=np.array([1, 3]), averaging=Averaging(1, "probability")
     )
     np.testing.assert_allclose(after.participations, [0.1, 0.3])

@@ -3,9 +3,9 @@
 import numpy as np
 
 from turnout import Classical, PolynomialCosts, Problem, SeededCoins
+from turnout.algorithm import Clamp, Memoized
 from turnout.algorithm.client import released
 from turnout.algorithm.coins import ENROLMENT
-from turnout.algorithm.mechanisms import Clamp, Memoized
 
 
 def test_only_a_mechanism_with_a_release_releases():

@@ -17,9 +17,9 @@ from turnout import (
     paper_population,
     simulate,
 )
+from turnout.algorithm import LearnedMemoized, Memoized, mechanism_from_settings
 from turnout.algorithm.client import released
 from turnout.algorithm.coins import ENROLMENT
-from turnout.algorithm.mechanisms import LearnedMemoized, Memoized, mechanism_from_settings
 from turnout.algorithm.mechanisms.learned_memoized import Learner, groups, levels_around
 from turnout.client import DurableClient, Ledger, Limit, Terms
 from turnout.privacy import floor

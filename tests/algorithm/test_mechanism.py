@@ -7,9 +7,7 @@ import numpy as np
 import pytest
 
 from turnout import PolynomialCosts
-from turnout.algorithm.client import Averaging, ClientState, client_step
-from turnout.algorithm.mechanism import Mechanism, Public
-from turnout.algorithm.mechanisms import (
+from turnout.algorithm import (
     MECHANISMS,
     CappedCoin,
     Clamp,
@@ -21,6 +19,8 @@ from turnout.algorithm.mechanisms import (
     in_words,
     mechanism_from_settings,
 )
+from turnout.algorithm.client import Averaging, ClientState, client_step
+from turnout.algorithm.mechanism import Mechanism, Public
 from turnout.algorithm.mechanisms.memoized import surrogate
 from turnout.algorithm.mechanisms.paper_coin import coin_probability
 from turnout.algorithm.thresholds import WORDS
@@ -34,7 +34,7 @@ BETAS = np.array([1.0, 1.5, 2.5, 3.5])
 )
 def test_some_of_the_clients(clients, left):
     """One client stays a population, of one."""
-    assert PaperCoin(BETAS)[clients].beta.tolist() == left
+    assert PaperCoin(BETAS)[clients].beta.tolist() == left  # type: ignore[attr-defined]
     assert PaperCoin(1.5)[clients] == PaperCoin(1.5)
 
 
@@ -53,7 +53,7 @@ def test_a_mechanism_must_say_how_it_answers():
 def test_settings_take_the_usual_values_and_ask_for_the_others():
     assert mechanism_from_settings(Table({"kind": "clamp", "epsilon": 2.0})) == Clamp(2.0, 0.5)
     assert mechanism_from_settings(Table({"kind": "tracking-clamp", "epsilon": 2.0})) == TrackingClamp(2.0, 0.005)
-    assert mechanism_from_settings(Table({"kind": "paper-coin", "beta": [1.0, 2.0]})).beta.tolist() == [1.0, 2.0]
+    assert mechanism_from_settings(Table({"kind": "paper-coin", "beta": [1.0, 2.0]})).beta.tolist() == [1.0, 2.0]  # type: ignore[attr-defined]
     with pytest.raises(ValueError, match="epsilon"):
         mechanism_from_settings(Table({"kind": "clamp"}))
     with pytest.raises(ValueError, match="kind must be one of classical, paper-coin"):
@@ -137,11 +137,11 @@ def test_a_client_brings_one_unit_unless_told_otherwise():
         np.testing.assert_array_equal(plain, mechanism.enrol(costs, coins, one, share=0.5).coefficients)
     np.testing.assert_array_equal(surrogate(coins, 3.0).coefficients, surrogate(coins, 3.0, one).coefficients)
     state = ClientState(one, 4.0)
-    plain, weighed = (
+    bare, weighed = (
         client_step(costs, Classical(), state, 1.0, coins, averaging=Averaging(1, "probability"), **options)[0]
         for options in ({}, {"weights": one})
     )
-    np.testing.assert_array_equal(plain.participations, weighed.participations)
+    np.testing.assert_array_equal(bare.participations, weighed.participations)
 
 
 def test_who_has_a_release_of_its_own_says_so():

@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 from statistical.binomial import assert_proportion
 from turnout import PolynomialCosts, paper_population
+from turnout.algorithm import LearnedMemoized, Memoized, mechanism_from_settings
 from turnout.algorithm.channel import Channel
 from turnout.algorithm.coins import ENROLMENT, SeededCoins
-from turnout.algorithm.mechanisms import LearnedMemoized, Memoized, mechanism_from_settings, memoized
+from turnout.algorithm.mechanisms import memoized
 from turnout.algorithm.mechanisms.memoized import HEADROOM, surrogate, usual_levels
 from turnout.algorithm.thresholds import WORDS
 from turnout.settings import Table

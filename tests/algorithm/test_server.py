@@ -3,6 +3,7 @@ import math
 import pytest
 
 from turnout import IntegralController, SelfTuningController
+from turnout.algorithm import Heard, ServerState, server_step
 from turnout.algorithm.controllers import controller_from_settings
 from turnout.settings import Table
 
@@ -49,3 +50,60 @@ def test_settings_have_usual_values_and_none_too_many():
     assert controller_from_settings(Table({"kind": "self-tuning"})) == SelfTuningController(1.0)
     with pytest.raises(ValueError, match="gian is not a known setting"):
         controller_from_settings(Table(plain | {"gian": 1.0}))
+
+
+@pytest.mark.parametrize("lag", [0, 1])
+def test_a_round_is_decided_by_the_signal_of_so_many_rounds_ago(lag):
+    """Paper: Algorithms 2 and 3: X(k+1) is drawn from Theta(k)."""
+    controller = IntegralController(gain=0.5, initial=3.0, lag=lag)
+    state, newest, deciding, ahead = ServerState.start(controller), [], [], []
+    for round, total in enumerate([4, 1, 0, 9, 2]):
+        assert state.round == round
+        newest.append(state.controller.signal)
+        deciding.append(state.deciding)
+        ahead.append(state.signals)
+        state = server_step(controller, state, total, capacity=2.5)
+    assert newest == [3.0, 2.25, 3.0, 4.25, 1.0]
+    assert deciding == [newest[max(0, round - lag)] for round in range(5)]
+    assert all(len(signals) == lag + 1 and signals[-1] == newest[round] for round, signals in enumerate(ahead))
+    for round in range(5 - lag):  # what is said of rounds ahead comes true
+        assert list(ahead[round]) == deciding[round : round + lag + 1]
+
+
+def test_a_user_may_have_a_longer_lag():
+    class Late(SelfTuningController):
+        lag = 3
+
+    controller, deciding, newest = Late(), [], []
+    state = ServerState.start(controller)
+    for total in (9, 3, 7, 1, 0, 12):
+        deciding.append(state.deciding)
+        newest.append(state.controller.signal)
+        state = server_step(controller, state, total, 5.0)
+    assert deciding == [newest[max(0, round - 3)] for round in range(6)]
+
+
+@pytest.mark.parametrize(
+    "controller", [IntegralController(0.5, 3.0), SelfTuningController(3.0)], ids=["integral", "self"]
+)
+def test_a_server_that_heard_too_little_holds_its_signal(controller):
+    before = server_step(controller, ServerState.start(controller), 4, 5.0)
+    held = server_step(controller, before, 0, 5.0, Heard(enough=False))
+    assert held.controller == before.controller
+    assert (held.round, held.signals[-1]) == (2, before.signals[-1])
+    assert held.deciding == before.signals[-1]
+    sunk = server_step(controller, before, 0, 5.0, Heard(enough=False, thinning=0.9))
+    assert sunk.controller == before.controller._replace(signal=before.controller.signal * 0.9**2)
+    assert sunk.signals[-1] == sunk.controller.signal < before.controller.signal
+    heard = server_step(controller, before, 4, 5.0, Heard(thinning=0.9))
+    assert heard == server_step(controller, before, 4, 5.0), "thinning counts only where the signal is held"
+
+
+@pytest.mark.parametrize("heard", [Heard(), Heard(enough=False), Heard(enough=False, thinning=0.99)])
+def test_the_signal_is_bounded_whatever_was_heard(heard):
+    controller = IntegralController(0.5, 3.0)
+    after = server_step(controller, ServerState.start(controller), 0, 5.0, heard, most_signal=2)
+    assert after.signals == (3.0, 2.0)
+    assert after.controller.signal == 2.0
+    assert isinstance(after.controller.signal, float)
+    assert server_step(controller, ServerState.start(controller), 0, 5.0, heard, most_signal=99.0).signals[-1] < 99.0

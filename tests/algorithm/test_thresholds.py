@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from turnout import ClientState, PolynomialCosts, SystemCoins, client_step
+from turnout.algorithm import CappedCoin, Clamp, Memoized, RandomizedResponse, TrackingClamp
 from turnout.algorithm.client import SMALLEST_AVERAGE
 from turnout.algorithm.mechanism import Public
-from turnout.algorithm.mechanisms import CappedCoin, Clamp, Memoized, RandomizedResponse, TrackingClamp
 from turnout.algorithm.mechanisms.tracking_clamp import MARGIN, margin
 from turnout.algorithm.thresholds import WORDS, growth, holds, widest_box
 from turnout.privacy import certificate
@@ -51,7 +51,7 @@ def test_floats_break_it():
         ):
             broken.append(epsilon)
     assert len(broken) >= 3
-    assert all(holds(*(round(bound * WORDS) for bound in widest_box(epsilon)), epsilon) for epsilon in broken)
+    assert all(holds(*(round(bound * WORDS) for bound in widest_box(epsilon)), epsilon) for epsilon in broken)  # type: ignore[call-arg]
 
 
 @pytest.mark.parametrize("epsilon", EPSILONS)
@@ -162,7 +162,9 @@ def test_a_release_keeps_its_promise_at_every_epsilon():
 def test_a_real_client_reports_whatever_happens():
     costs = PolynomialCosts([[1.0]], (2,))
     for signal in (np.nan, np.inf, -np.inf, -1.0, 0.0, 1e308):
-        _, came = client_step(costs, Clamp(1.0), ClientState(np.ones(1), 2.0), signal, SystemCoins().uniform([0], 0))
+        _, came, *_ = client_step(
+            costs, Clamp(1.0), ClientState(np.ones(1), 2.0), signal, SystemCoins().uniform([0], 0)
+        )
         assert came.dtype == bool
 
 

@@ -219,7 +219,7 @@ BAD = [
     (lambda: Reports(np.zeros(1), np.full((1, 2), 3)), "bits must be 0 or 1"),
     (lambda: CostFamily((2,), np.zeros((3, 1))), "above 0 for a term of each client"),
     (lambda: CostFamily((2,), np.ones((3, 2))), "largest must be of shape"),
-    (lambda: CostFamily((1, 2, 3, 4, 5), np.ones((1, 5))), "of 4 terms a client at most"),
+    (lambda: CostFamily((1, 2, 3, 4, 5), np.ones((1, 5))), "of 4 terms per client at most"),
     (lambda: CostFamily.around(PolynomialCosts([[9.0, -1.0]], (2, 4))), "coefficients must be"),
     (lambda: attack_two(family=3), "family must be of 2 clients"),
     (lambda: attack_two(checkpoints=[4]), "checkpoints must be from 0 to 3 rounds"),

@@ -64,7 +64,7 @@ def test_what_is_no_range_is_refused(largest, message):
 
 def test_five_terms_of_one_client_are_too_many():
     several = np.array([[1.0, 0.0, 0.0, 0.0, 0.0], [0.5, 0.5, 0.5, 0.5, 0.5]])
-    with pytest.raises(ValueError, match="largest must be of 4 terms a client at most"):
+    with pytest.raises(ValueError, match="largest must be of 4 terms per client at most"):
         CostFamily((1, 2, 3, 4, 5), several)
 
 

@@ -7,7 +7,7 @@ from attack.attacked_runs import START, simulate
 from turnout import Averaging, Classical, IntegralController, Keep, PaperCoin, PolynomialCosts, Prior, paper_population
 from turnout.algorithm import Clamp, Public, RandomizedResponse, TrackingClamp, intent
 from turnout.attack import evidence as attack_evidence
-from turnout.attack.evidence import LEAST, Cells, ReportEvidence, Reports, evidence_at, merge, public_averages
+from turnout.attack.evidence import _LEAST, ReportEvidence, Reports, _Cells, _merge, _public_averages, evidence_at
 from turnout.attack.reports import reports_of
 
 
@@ -17,20 +17,20 @@ def test_averages_are_what_clients_had(averaging, start):
     problem = paper_population(1, 40).problem(20)
     options = {"start": start, "averaging": averaging, "keep": Keep(every=1, averages="all")}
     run = simulate(problem, PaperCoin(2.0), IntegralController(0.1, 1.0), 90, **options)
-    averages, state = public_averages(reports_of(run), start, averaging, 0, 90, None)
+    averages, state = _public_averages(reports_of(run), start, averaging, 0, 90, None)
     np.testing.assert_array_equal(averages[1:], run.averages[:-1])
     np.testing.assert_array_equal(state.average, run.average)
 
 
 def exact_log_likelihood(reports, mechanism, costs, scale):
     """Every round by itself."""
-    averages, _ = public_averages(reports, START, Averaging(), 0, reports.rounds, None)
+    averages, _ = _public_averages(reports, START, Averaging(), 0, reports.rounds, None)
     total = np.zeros((reports.clients, scale.shape[1]))
     for round in range(reports.rounds):
         average = averages[round][:, None]
         wish = intent(reports.signals[round], 1, average, costs.slope(averages[round])[:, None] * scale)
         chance = mechanism.probability(wish, Public(average=average))
-        total += np.log(np.maximum(np.where(reports.bits[round][:, None], chance, 1 - chance), LEAST))
+        total += np.log(np.maximum(np.where(reports.bits[round][:, None], chance, 1 - chance), _LEAST))
     return total
 
 
@@ -59,12 +59,12 @@ def test_counting_rounds_together_changes_next_to_nothing(mechanism):
 def cells_of(signal, average, client=0, yes=1.0, no=0.0):
     """One cell for each, some of which may be given once for all."""
     columns = np.broadcast_arrays(client, yes, no, signal, average)
-    return Cells(np.array(columns[0], np.int64), *(np.array(column, np.float64) for column in columns[1:]))
+    return _Cells(np.array(columns[0], np.int64), *(np.array(column, np.float64) for column in columns[1:]))
 
 
 def test_cells_that_agree_are_counted_together_with_their_mean_signal_and_average():
     """Agreement is to one per cent in the signal and in the odds of the average."""
-    found = merge(cells_of([10.0, 10.02, 10.0], [0.5, 0.5005, 0.5], yes=[3.0, 0.0, 1.0], no=[0.0, 4.0, 2.0]))
+    found = _merge(cells_of([10.0, 10.02, 10.0], [0.5, 0.5005, 0.5], yes=[3.0, 0.0, 1.0], no=[0.0, 4.0, 2.0]))
     assert (found.client.tolist(), found.yes.tolist(), found.no.tolist()) == ([0], [4.0], [6.0])
     np.testing.assert_allclose(found.signal, [10.0 + 0.4 * 0.02])
     np.testing.assert_allclose(found.average, [0.5 + 0.4 * 0.0005])
@@ -72,17 +72,17 @@ def test_cells_that_agree_are_counted_together_with_their_mean_signal_and_averag
 
 def test_cells_that_differ_by_a_per_cent_are_kept_apart():
     steps = np.exp(0.01 * np.arange(-5, 6))
-    assert len(merge(cells_of(steps, 0.5)).signal) == 11
-    assert len(merge(cells_of(1.0, steps / (1.0 + steps))).signal) == 11
+    assert len(_merge(cells_of(steps, 0.5)).signal) == 11
+    assert len(_merge(cells_of(1.0, steps / (1.0 + steps))).signal) == 11
     inside = np.exp(np.linspace(-0.0049, 0.0049, 11))
-    assert len(merge(cells_of(inside, inside / (1.0 + inside))).signal) == 1
+    assert len(_merge(cells_of(inside, inside / (1.0 + inside))).signal) == 1
 
 
 def test_each_client_has_cells_of_its_own_in_its_order():
     """Whatever signals and averages there are."""
     signals, averages = (some.ravel() for some in np.meshgrid([-1.0, 0.0, 1e-9, 1.0, 1e12, 1e300], [0.0, 0.5, 1.0]))
     clients = np.repeat([0, 1, 5, 2**20], len(signals))
-    found = merge(cells_of(np.tile(signals, 4), np.tile(averages, 4), clients))
+    found = _merge(cells_of(np.tile(signals, 4), np.tile(averages, 4), clients))
     number = 3 * 3  # at most 1e-9, 1, and at least 1e12
     np.testing.assert_array_equal(found.client, np.repeat([0, 1, 5, 2**20], number))
     assert found.yes.sum() == 72
@@ -92,9 +92,9 @@ def test_each_client_has_cells_of_its_own_in_its_order():
 
 def test_how_far_signals_and_averages_are_told_apart():
     for signals, number in (([1e-9, 2e-9], 2), ([1e-9, 1e-10], 1), ([1e12, 5e11], 2), ([1e12, 2e12], 1)):
-        assert len(merge(cells_of(signals, 0.5)).signal) == number
+        assert len(_merge(cells_of(signals, 0.5)).signal) == number
     for averages, number in (([1e-9, 2e-9], 2), ([1e-9, 0.0], 1), ([0.9999, 0.99985], 2), ([0.9999, 1.0], 1)):
-        assert len(merge(cells_of(1.0, averages)).signal) == number
+        assert len(_merge(cells_of(1.0, averages)).signal) == number
 
 
 def test_more_rounds_add_to_what_was_seen():
@@ -152,7 +152,7 @@ def test_nothing_seen_says_nothing_and_nothing_is_ruled_out():
 @pytest.mark.parametrize("block", [1, 3, 1000])
 def test_evidence_is_of_as_many_rounds_as_the_checkpoint_says(start, block, monkeypatch):
     """In the paper everybody comes in round 0, which says nothing; however many rounds are taken in together."""
-    monkeypatch.setattr(attack_evidence, "BLOCK", block)
+    monkeypatch.setattr(attack_evidence, "_BLOCK", block)
     bits = np.random.default_rng(0).integers(0, 2, (10, 2))
     bits[0] = 1
     reports = Reports(np.full(10, 5.0), bits)
@@ -179,8 +179,8 @@ def test_signals_and_averages_belong_to_their_round():
         by_signal = dict(zip(evidence.cells.signal.tolist(), evidence.cells.average.tolist(), strict=True))
         signals = [1.0, 2.0, 4.0, 8.0][-len(averages) :]
         assert by_signal == pytest.approx(dict(zip(signals, averages, strict=True)))
-        whole, state = public_averages(reports, start, Averaging(), 0, 4, None)
-        first, between = public_averages(reports, start, Averaging(), 0, 2, None)
-        second, end = public_averages(reports, start, Averaging(), 2, 4, between)
+        whole, state = _public_averages(reports, start, Averaging(), 0, 4, None)
+        first, between = _public_averages(reports, start, Averaging(), 0, 2, None)
+        second, end = _public_averages(reports, start, Averaging(), 2, 4, between)
         np.testing.assert_array_equal(whole, np.concatenate([first, second]))
         np.testing.assert_array_equal(state.average, end.average)

@@ -75,7 +75,7 @@ def test_reports_show_the_release_and_the_belief_is_about_its_costs():
     seen = _seen(evidence, members, releases)
     assert np.all(seen.max(axis=1) == 1.0)
     truth = released(problem, mechanism, SeededCoins(4)).coefficients[:, 0]
-    shown = releases.coefficients[np.argmax(seen, axis=1), 0]
+    shown = releases.coefficients[np.argmax(seen, axis=1), 0]  # type: ignore[attr-defined]
     assert np.mean(np.abs(shown / truth - 1.0) < 1e-9) > 0.9
     (found,) = infer(reports, family, mechanism, start=START)
     for client in range(40):
@@ -130,7 +130,7 @@ def test_a_group_has_the_ranges_and_the_weight_of_its_members(few_coins):
         for member in members:
             candidates, releases, chances = _channel(Memoized(2.0, 9.0), family, member, weights[member])
             np.testing.assert_array_equal(channel[0], candidates)
-            np.testing.assert_array_equal(channel[1].coefficients, releases.coefficients)
+            np.testing.assert_array_equal(channel[1].coefficients, releases.coefficients)  # type: ignore[attr-defined]
             np.testing.assert_array_equal(channel[2], chances)
 
 

@@ -81,7 +81,7 @@ def test_clients_of_a_mechanism_answer_by_the_one_decision(mechanism):
     state = ClientState(np.full(50, 1.0), 4.0, memory)
     for round, signal in enumerate(signals):
         uniform = coins.uniform(np.arange(50), round)
-        state, came = client_step(alike, mechanism, state, signal, uniform, averaging=Averaging(by="probability"))
+        state, came, *_ = client_step(alike, mechanism, state, signal, uniform, averaging=Averaging(by="probability"))
         np.testing.assert_array_equal(found[:, round], came)
 
 
@@ -148,7 +148,7 @@ def test_words_are_those_for_which_a_real_coin_says_yes():
 def test_the_usual_signals():
     """A fair server, and those that are not: each different one once, each of the length asked for."""
     found = usual_signals(4, scale=2.0)
-    expected = {
+    expected: dict[str, list[float]] = {
         "usual": [2, 2, 2, 2],
         "zero": [0, 0, 0, 0],
         "negative": [-2, -2, -2, -2],

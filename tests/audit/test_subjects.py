@@ -65,7 +65,7 @@ def test_the_sum_agrees_with_its_account(honest, least):
     mechanism, trials = Clamp(1.0), 200_000
     outcome = sum_subject(mechanism, sum_of(honest + 1), 1).audit(trials, FALSE_ALARM, seed=10)
     for found in outcome.findings:
-        exact = exact_epsilon(*mechanism.parameters(), honest, found.claim.delta)
+        exact = exact_epsilon(*mechanism.parameters(), honest, found.claim.delta)  # type: ignore[call-arg]
         assert found.lower <= exact <= found.claim.epsilon * (1.0 + 1e-9)
     assert outcome.findings[0].lower > least * outcome.findings[0].claim.epsilon
 
@@ -97,7 +97,7 @@ def test_what_is_audited_of_ours():
     ]
     assert [claim.rounds for subject in our_mechanisms(2)[:9] for claim in subject.claims[:1]] == [2] * 8 + [6]
     tracking = [subject for subject in our_mechanisms() if "tracking" in subject.name]
-    assert {subject.reporter.prior.rounds for subject in tracking} == {20}  # with which such a client starts
+    assert {subject.reporter.prior.rounds for subject in tracking} == {20}  # type: ignore[attr-defined]  # with which such a client starts
     assert all(subject.share == 1.0 for subject in our_mechanisms())
 
 
@@ -106,7 +106,7 @@ def test_coins_and_delta_reach_every_subject():
         return SeededCoins(seed + 1)
 
     subjects = our_mechanisms(delta=1e-4, coins=coins)
-    assert all(subject.reporter.coins is coins for subject in subjects)
+    assert all(subject.reporter.coins is coins for subject in subjects)  # type: ignore[attr-defined]
     deltas = [{claim.delta for claim in subject.claims} - {0.0} for subject in subjects]
     assert deltas == [{1e-4, 0.01, 0.1}] * 8 + [set()] + [{1e-4, 0.01, 0.1}] * 6  # a lifetime's promise has none
     assert all(1e-6 in {claim.delta for claim in subject.claims} for subject in our_mechanisms()[:8])
@@ -121,7 +121,7 @@ def test_a_mechanism_is_tried_with_its_certificate_and_with_signals_about_its_pr
     np.testing.assert_equal(dict(priced.signals), usual_signals(3, 7.0))
     assert priced.claims == of_mechanism(Memoized(2.0, price=7.0), 3)
     other = mechanism_subject(TrackingClamp(1.0), 2, prior=Prior(0.25, 8), claims=in_total(0.5, 2))
-    assert (other.claims, other.reporter.prior) == (in_total(0.5, 2), Prior(0.25, 8))
+    assert (other.claims, other.reporter.prior) == (in_total(0.5, 2), Prior(0.25, 8))  # type: ignore[attr-defined]
     assert other.name == "tracking-clamp, epsilon 1 per report, floor 0.005, from average 0.25"
 
 
@@ -129,7 +129,7 @@ def test_a_sum_may_be_anything_up_to_all_of_them():
     """With five others, 0 to 6; with weights, up to their sum."""
     six = sum_of(6)
     subject = sum_subject(Clamp(1.0), six, rounds=1)
-    assert (subject.reporter.mechanism, subject.reporter.observer) == (Clamp(1.0), six)
+    assert (subject.reporter.mechanism, subject.reporter.observer) == (Clamp(1.0), six)  # type: ignore[attr-defined]
     assert subject.claims == of_sum(Clamp(1.0), six, 1)
     assert (subject.values, subject.signals, subject.costs) == (7, None, None)
     assert sum_subject(Clamp(1.0), six, 1, claims=in_total(0.5, 1)).claims == in_total(0.5, 1)

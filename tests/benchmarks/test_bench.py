@@ -28,15 +28,15 @@ def contenders(monkeypatch):
 @pytest.mark.parametrize("rounds", [1, 2, 31])
 def test_the_c_kernel_gives_the_trajectory_of_the_engines(contenders, clients, threads, rounds):
     for mechanism in (PaperCoin(3.5), Classical()):
-        stage = contenders.ready(clients, rounds, mechanism)
-        contenders.c_kernel.advance(stage, 1 + rounds, threads)
+        setup = contenders.ready(clients, rounds, mechanism)
+        contenders.c_kernel.advance(setup, 1 + rounds, threads)
         server = IntegralController(contenders.GAIN / clients, contenders.INITIAL)
         problem = paper_population(0, clients).problem(clients / 2)
         right = simulate(problem, mechanism, server, 1 + rounds, seed=0, engine="numpy")
-        np.testing.assert_array_equal(stage.book.participants, right.participants)
-        np.testing.assert_array_equal(stage.book.signal[:-1], right.signal)
-        np.testing.assert_array_equal(stage.crowd.state.participations, right.state.participations)
-        assert stage.crowd.state.rounds == right.state.rounds
+        np.testing.assert_array_equal(setup.log.participants, right.participants)
+        np.testing.assert_array_equal(setup.log.signal[:-1], right.signal)
+        np.testing.assert_array_equal(setup.clients.state.participations, right.state.participations)
+        assert setup.clients.state.rounds == right.state.rounds
 
 
 def test_a_digest_notices_one_bit(contenders):
@@ -44,10 +44,10 @@ def test_a_digest_notices_one_bit(contenders):
     _, right = contenders.by_hand(1, 1_200, 4)
     assert contenders.ours("numpy", 1, 1_200, 4)[1] == right
     assert contenders.ours("numpy", 1, 1_200, 4, PaperCoin(2.5))[1] != right
-    stage = contenders.ready(1_200, 4)
-    before = contenders.digest(stage)
-    stage.crowd.state.participations[7] = np.nextafter(1.0, 2.0)
-    assert contenders.digest(stage) != before
+    setup = contenders.ready(1_200, 4)
+    before = contenders.digest(setup)
+    setup.clients.state.participations[7] = np.nextafter(1.0, 2.0)
+    assert contenders.digest(setup) != before
 
 
 @pytest.mark.deployment  # it starts Ray and Flower too

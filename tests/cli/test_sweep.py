@@ -3,6 +3,7 @@
 import json
 import os
 import pty
+import select
 import signal
 import subprocess
 import sys
@@ -120,23 +121,20 @@ def test_progress_and_ctrl_c(folder):
     (folder / "long.toml").write_text(text)
     leader, follower = pty.openpty()
     command = [sys.executable, "-m", "turnout", "sweep", "long.toml", "-o", "out", "--jobs", "2"]
-    with subprocess.Popen(
-        command, stderr=follower, stdout=subprocess.PIPE, text=True, cwd=folder, start_new_session=True
-    ) as process:
+    # Standard output goes to a file: whoever waits for it does not read the terminal, which then fills and stops all.
+    with (
+        (folder / "said").open("w") as said,
+        subprocess.Popen(command, stderr=follower, stdout=said, cwd=folder, start_new_session=True) as process,
+    ):
         os.close(follower)
-        seen = b""
         deadline = time.monotonic() + 60
-        while (b"/6000" not in seen or stored(folder) < 5) and time.monotonic() < deadline:
-            seen += os.read(leader, 4096)
+        seen = read_terminal(leader, deadline, lambda seen: b"/6000" in seen and stored(folder) >= 5)
         os.killpg(process.pid, signal.SIGINT)
-        output = process.stdout.read()
-        rest = b""
-        try:
-            while part := os.read(leader, 4096):
-                rest += part
-        except OSError:
-            pass  # the other end is closed
+        rest = read_terminal(leader, deadline)
+        if process.poll() is None and time.monotonic() > deadline:
+            os.killpg(process.pid, signal.SIGKILL)
     os.close(leader)
+    output = (folder / "said").read_text()
     assert b"sweeping" in seen
     assert b"Traceback" not in seen + rest
     assert process.returncode == 130
@@ -149,6 +147,18 @@ def test_progress_and_ctrl_c(folder):
     while alive(process.pid) and time.monotonic() < deadline:
         time.sleep(0.02)
     assert not alive(process.pid)  # no worker is left
+
+
+def read_terminal(leader, deadline, enough=lambda seen: False):
+    """What a terminal shows until it is enough, or all who write to it are gone, or time is up."""
+    seen = b""
+    while not enough(seen) and time.monotonic() < deadline:
+        if select.select([leader], [], [], 0.1)[0]:
+            try:
+                seen += os.read(leader, 4096)
+            except OSError:
+                break  # the other end is closed
+    return seen
 
 
 def stored(folder):

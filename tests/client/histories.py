@@ -20,7 +20,8 @@ from service.fake_coordinator import DirectWire, FakeCoordinator
 from turnout.algorithm import Clamp, Memoized, PaperCoin, Prior
 from turnout.client import store
 from turnout.client.durable import DATUM, DurableClient, Seams, Stopped, StoreRolledBack, Terms, account_for_all
-from turnout.client.ledger import BudgetSpent, Ledger, LedgerRolledBack, Limit
+from turnout.client.ledger import BudgetSpent, Ledger, LedgerRolledBack
+from turnout.client.limit import Limit
 from turnout.client.owner import Owner
 from turnout.client.store import RoundLost, RoundPassed
 from turnout.errors import FileProblem

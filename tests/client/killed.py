@@ -18,7 +18,8 @@ import numpy as np
 from turnout.algorithm import Prior
 from turnout.client import store
 from turnout.client.durable import DurableClient, Seams, Stopped, Terms
-from turnout.client.ledger import Ledger, Limit
+from turnout.client.ledger import Ledger
+from turnout.client.limit import Limit
 from turnout.client.store import RoundLost, RoundPassed
 from turnout.problem import PolynomialCosts
 

@@ -1,6 +1,7 @@
 """Ledgers, begun, opened again and spent, for the tests of ledgers."""
 
-from turnout.client.ledger import Ledger, Limit
+from turnout.client.ledger import Ledger
+from turnout.client.limit import Limit
 
 
 def begin(folder, reports=10, epsilon_per_report=1.0, **options):

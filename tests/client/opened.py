@@ -3,7 +3,8 @@
 from client.faults import Boxed, CountingCoins
 from turnout.algorithm import Prior
 from turnout.client.durable import DurableClient, Seams, Terms
-from turnout.client.ledger import Ledger, Limit
+from turnout.client.ledger import Ledger
+from turnout.client.limit import Limit
 from turnout.problem import PolynomialCosts
 
 COSTS = PolynomialCosts([[3.0]], powers=(2,))

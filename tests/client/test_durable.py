@@ -18,7 +18,8 @@ from turnout.algorithm import Clamp, ClientState, Memoized, OneRelease
 from turnout.client import history, store
 from turnout.client.durable import Stopped
 from turnout.client.history import missed
-from turnout.client.ledger import BudgetSpent, LedgerRolledBack, Limit
+from turnout.client.ledger import BudgetSpent, LedgerRolledBack
+from turnout.client.limit import Limit
 from turnout.client.store import Conflict, RoundPassed
 from turnout.errors import FileProblem
 from turnout.files import InUse

@@ -120,7 +120,7 @@ def excused_by_a_release(patch):
 
 def told_its_certificate(patch):
     """Whatever epsilon the client was handed was believed."""
-    certificate = durable.certificate
+    certificate = durable.certificate  # type: ignore[attr-defined]
 
     def believed(mechanism, observer):
         found = certificate(mechanism, observer)

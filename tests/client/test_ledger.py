@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from client.ledgers import again, begin, spend
-from turnout.client.ledger import BudgetSpent, Ledger, Limit, Reservation
+from turnout.client.ledger import BudgetSpent, Ledger, Reservation
+from turnout.client.limit import Limit
 from turnout.errors import FileProblem
 from turnout.files import InUse
 

@@ -9,7 +9,8 @@ import pytest
 
 from client.faults import Crash, CrashingDisk
 from client.ledgers import again, begin, spend
-from turnout.client.ledger import BudgetSpent, Ledger, LedgerRolledBack, Limit
+from turnout.client.ledger import BudgetSpent, Ledger, LedgerRolledBack
+from turnout.client.limit import Limit
 from turnout.errors import FileProblem
 from turnout.privacy import FIXED_NUMBER, UNWITNESSED, Kind
 

@@ -7,7 +7,8 @@ import pytest
 
 from client.faults import Crash, CrashingDisk, FailingDisk
 from client.ledgers import again, begin, spend
-from turnout.client.ledger import BudgetSpent, Ledger, LedgerRolledBack, Limit
+from turnout.client.ledger import BudgetSpent, Ledger, LedgerRolledBack
+from turnout.client.limit import Limit
 from turnout.errors import FileProblem
 from turnout.files import Disk, Journal
 

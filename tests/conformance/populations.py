@@ -5,9 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from turnout import Averaging, Classical, PaperCoin, PolynomialCosts, Prior, Problem, Schedule, paper_population
-from turnout.algorithm.arithmetic import at_least
-from turnout.algorithm.mechanism import Mechanism
-from turnout.algorithm.mechanisms import (
+from turnout.algorithm import (
     CappedCoin,
     Clamp,
     LearnedMemoized,
@@ -15,6 +13,8 @@ from turnout.algorithm.mechanisms import (
     RandomizedResponse,
     TrackingClamp,
 )
+from turnout.algorithm.arithmetic import at_least
+from turnout.algorithm.mechanism import Mechanism
 
 
 @dataclass(frozen=True)

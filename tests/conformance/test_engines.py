@@ -19,7 +19,7 @@ from turnout import (
     paper_population,
     simulate,
 )
-from turnout.simulation.trajectory import COLUMNS
+from turnout.simulation.trajectory import _COLUMNS
 
 ENGINES = [("numba", 1), ("numba", 2)]
 CLIENTS = 20_000  # more than one tile of the kernels, and enough for two threads
@@ -33,7 +33,7 @@ def run(problem, mechanism, rounds, engine, threads=None, *, lag=1, gain=9.0, **
 
 
 def assert_identical(one, other):
-    for name in ("signal", "participants", "capacity", "checkpoints", *COLUMNS):
+    for name in ("signal", "participants", "capacity", "checkpoints", *_COLUMNS):
         mine, theirs = getattr(one, name), getattr(other, name)
         assert (mine is None) == (theirs is None)
         if mine is not None:

@@ -124,7 +124,7 @@ def test_tiles_give_what_the_plain_kernel_gives(monkeypatch, bits):
     problem, choice = problems(CLIENTS)["paper"], JaxOptions(bits=bits)
     plain = run(problem, PaperCoin(3.5), 8, choice)
     monkeypatch.setattr(jax_engine, "Way", lambda tiles, mesh: Way("interpret", mesh))
-    monkeypatch.setattr(jax_engine, "Devices", lambda found, unit: Devices(found, jax_engine.TILES[bits]))
+    monkeypatch.setattr(jax_engine, "Devices", lambda found, unit: Devices(found, jax_engine.TILES[bits]))  # type: ignore[attr-defined]
     tiled = run(problem, PaperCoin(3.5), 8, choice)
     np.testing.assert_array_equal(tiled.signal, plain.signal)
     np.testing.assert_array_equal(tiled.state.participations, plain.state.participations)
@@ -223,11 +223,11 @@ def test_nothing_is_compiled_in():
     for blocks in (1_000, 1_000_000):
         lanes = tuple(jax.ShapeDtypeStruct((blocks,), np.float32) for _ in range(4))
         rules = Rules((2, 4), Classical.response, Classical.limits, True, 32, 2, False)
-        family = jax_engine.Family((lanes, None), None, (), None, np.uint32(0), (np.uint32(0),), (np.uint32(blocks),))
+        family = jax_engine.Family((lanes, None), None, (), None, np.uint32(0), (np.uint32(0),), (np.uint32(blocks),))  # type: ignore[attr-defined]
         with jax.enable_x64(True):
-            crowd = type("Crowd", (), {"coins": SeededCoins(1), "averaging": Averaging()})
-            server = jax_engine.server_at(crowd, 1, 5, 1.0, 1.0, True, 0.1, 5.0, 1.0)
-            text = compiled(rules, Way()).lower((jax_engine.History(lanes, None),), (family,), server).as_text()
+            clients = type("SimulatedClients", (), {"coins": SeededCoins(1), "averaging": Averaging()})
+            server = jax_engine.server_at(clients, 1, 5, 1.0, 1.0, True, 0.1, 5.0, 1.0)
+            text = compiled(rules, Way()).lower((jax_engine.History(lanes, None),), (family,), server).as_text()  # type: ignore[attr-defined]
         sizes.append(len(text.replace(str(blocks), "N")))
     assert sizes[0] == sizes[1]
 

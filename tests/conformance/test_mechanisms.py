@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from turnout import Classical, PaperCoin
-from turnout.algorithm.mechanism import Public
-from turnout.algorithm.mechanisms import (
+from turnout.algorithm import (
     MECHANISMS,
     CappedCoin,
     Clamp,
@@ -15,6 +14,7 @@ from turnout.algorithm.mechanisms import (
     TrackingClamp,
     mechanism_from_settings,
 )
+from turnout.algorithm.mechanism import Public
 from turnout.algorithm.mechanisms.paper_coin import coin_probability
 from turnout.settings import Table
 

@@ -121,7 +121,7 @@ def test_what_is_closed_comes_back_as_it_was(kept, data):
     count = st.integers(0, 2**53)
     round = kept.position().round
     reports = np.array(data.draw(st.lists(st.integers(0, 3), max_size=40)), dtype=np.uint8)
-    went = ClosedRound(
+    went = ClosedRound(  # type: ignore[call-arg]
         round,
         data.draw(number),
         data.draw(number),

@@ -155,13 +155,13 @@ class TestDocumentation:
 
         (first, second), (third, fourth) = (lost("paper", one, "plain") for one in ("classical", "coin"))
         assert f"it loses {first} points" in text
-        assert f"digits {second}; with the paper's coin {third} and {fourth}." in text
+        assert f"and {second} on the digits of the costly group; with the paper's coin {third} and {fourth}." in text
         (first, second), (third, fourth) = (lost("quadratic", one, "plain") for one in ("classical", "coin"))
         assert f"it is {first} and {second}, and with the coin {third} and {fourth}." in text
         (first, second), (third, fourth) = (lost(family, "coin", "inverse-participation") for family in FAMILIES)
         assert f"is then {first} points below" in text
         assert f"group's {second} (quadratic costs: {third} and {fourth})" in text
-        assert "the clients pay {} of what they would pay (quadratic: {})".format(*paid("coin")) in text
+        assert "pay {} of what they pay under random selection (quadratic: {})".format(*paid("coin")) in text
         assert "pay {} of what random selection makes them pay (quadratic costs: {})".format(*paid("classical")) in text
         assert "them to {} ({}), the certified Clamp to {} ({}).".format(*paid("coin"), *paid("clamp")) in text
         ten = [
@@ -171,7 +171,7 @@ class TestDocumentation:
         most = max(abs(row["turnout"] - 20) for row in rows.values())
         assert f"equal within {np.ceil(100 * most) / 100:.2f} of a client" in text
         best = [rows[family, "classical", "plain"]["over_optimum"][0] for family in FAMILIES]
-        assert max(best) < 1.01  # "the least possible within a percent"
+        assert max(best) < 1.01  # "within a percent of the smallest possible"
 
     @pytest.mark.parametrize("family", ["paper", "quadratic"])
     def test_the_warning(self, rows, family):

@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 from flwr.clientapp import ClientApp
+from flwr.serverapp.strategy import FedAvg
 
 from flower.apps import NODES, add_one, column, make_app, run
 from turnout.algorithm import Clamp, Memoized
 from turnout.client import ledger
 from turnout.errors import TurnoutError
-from turnout.flower import InProcessGrid, Limit, self_selection_mod
+from turnout.flower import InProcessGrid, Limit, SelfSelection, self_selection_mod
 from turnout.flower.client_mod import USUAL_LIMIT
 from turnout.privacy import account_of, shown
 
@@ -35,7 +36,7 @@ class TestSettings:
             self_selection_mod(1.0, mechanism="clamp")
 
     def test_the_limit_is_at_hand(self):
-        assert Limit is ledger.Limit
+        assert Limit is ledger.Limit  # type: ignore[attr-defined]
 
 
 class TestOneRelease:
@@ -104,8 +105,11 @@ def test_what_the_readme_starts_a_supernode_with_is_enough(tmp_path):
     homes = [settings | {"turnout-state": str(tmp_path / str(node))} for node in range(4)]
     for home in homes:
         Path(home["turnout-state"]).mkdir()
+    [(on_server, on_client)] = re.findall(r"^(strategy = SelfSelection.*)\n(@app\.train.*)$", README, re.MULTILINE)
     app = ClientApp()
-    app.train(mods=[self_selection_mod()])(add_one)
+    names = (SelfSelection, FedAvg, self_selection_mod, add_one)
+    space = {"app": app, **{thing.__name__: thing for thing in names}}
+    exec(f"{on_server}\n{on_client}\ndef train(message, context):\n    return add_one(message, context)", space)
     assert column(run(grid=InProcessGrid(app, 4, node_configs=homes), rounds=2, capacity=2), "refused") == [0, 0]
     nowhere = InProcessGrid(app, 4, node_configs=[{"turnout-cost": 3.0}] * 4)
     with pytest.raises(TurnoutError, match="no state directory"):

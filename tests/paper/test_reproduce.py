@@ -1,6 +1,7 @@
 """The whole reproduction: once in full, and small ones for what must hold of any."""
 
 import json
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -8,12 +9,11 @@ import pytest
 
 from report.browser import chromium, opened
 from turnout.errors import MissingExtra
-from turnout.paper import fig1_distance, fig2_cost, fig3_privacy_error, fig4_turnout, fig5_signal
+from turnout.paper import FIGURES, reproduce
 from turnout.paper.claims import CONDITION, FAILS, HOLDS, MISPRINT
 from turnout.paper.page import _claims as add_claims
-from turnout.paper.reproduce import FIGURES, reproduce
 from turnout.paper.settings import SETTINGS
-from turnout.paper.store import Store, fingerprint
+from turnout.paper.tables import Store, fingerprint
 from turnout.report import Page
 
 README = Path(__file__).parents[2] / "README.md"
@@ -31,7 +31,7 @@ def test_the_paper_is_reproduced(tmp_path):
     results = json.loads((tmp_path / "results.json").read_text())
     for figure in FIGURES:
         for ending in ("png", "svg"):
-            assert (tmp_path / "figures" / f"{figure.NAME}.{ending}").stat().st_size > 10_000
+            assert (tmp_path / "figures" / f"{figure.name}.{ending}").stat().st_size > 10_000
     gaps = [results["cost_gap_percent"][f"beta={beta:g}"]["mean"] for beta in SETTINGS["betas"].value]
     np.testing.assert_allclose(gaps, [0.67, 2.68, 7.55, 9.29], rtol=0.02)
     for name, expected in results["forecast"].items():
@@ -40,13 +40,13 @@ def test_the_paper_is_reproduced(tmp_path):
     assert [claim["verdict"] for claim in results["claims"]] == EXPECTED_VERDICTS
     check_readme(results)
     store = Store(tmp_path)
-    numbers = {figure.NAME: figure.compute(store) for figure in FIGURES}
+    numbers = {figure.name: figure.compute(store) for figure in FIGURES}
     for beta in (3.5, 2.5, 1.5, 1.0):
-        assert numbers[fig1_distance.NAME][f"beta={beta:g} to the classical run"].shape == (201, 1200)
-        assert np.all(numbers[fig3_privacy_error.NAME][f"beta={beta:g} saturated"][:, 1:] > 0)
-    assert len(numbers[fig4_turnout.NAME]["classical"]) == 400
-    assert numbers[fig5_signal.NAME]["classical aggregate"][:, -1] == pytest.approx(600, abs=1)
-    assert numbers[fig2_cost.NAME]["rounds"][-1] == 9_999
+        assert numbers["fig1-distance"][f"beta={beta:g} to the classical run"].shape == (201, 1200)
+        assert np.all(numbers["fig3-privacy-error"][f"beta={beta:g} saturated"][:, 1:] > 0)
+    assert len(numbers["fig4-turnout"]["classical"]) == 400
+    assert numbers["fig5-signal"]["classical aggregate"][:, -1] == pytest.approx(600, abs=1)
+    assert numbers["fig2-cost"]["rounds"][-1] == 9_999
     with chromium() as browser:
         for scheme in ("light", "dark"):
             for width in (1100, 360):
@@ -106,30 +106,31 @@ def test_the_same_seed_gives_the_same_results(small, tmp_path):
         reproduce(tmp_path / name)
     assert comparable(tmp_path / "one") == comparable(tmp_path / "two")
     for figure in FIGURES:
-        name = f"figures/{figure.NAME}.svg"
+        name = f"figures/{figure.name}.svg"
         assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
 
 
 @pytest.mark.deployment
 def test_an_interrupted_reproduction_finishes_the_rest(small, tmp_path):
-    stages = []
+    told = []
 
-    def stop_among_the_populations(stage, done):
-        stages.append((stage, done))
-        if stage == "populations" and done == 6:
+    def stop_among_the_populations(stage, done, total):
+        if stage == "populations" and done == 12:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         reproduce(tmp_path / "broken", stop_among_the_populations)
     data = tmp_path / "broken" / "data"
     done = {path.name: path.stat().st_mtime_ns for path in data.iterdir()}
-    assert len(done) >= 11
-    stages.clear()
-    reproduce(tmp_path / "broken", lambda stage, count: stages.append((stage, count)))
+    finished = sum(name.startswith("populations") for name in done)
+    assert len(done) == 15 + finished  # a run in full, the forecast and the seeds of five settings
+    assert 1 <= finished <= 3
+    reproduce(tmp_path / "broken", lambda *news: told.append(news))
     for name, moment in done.items():
         assert (data / name).stat().st_mtime_ns == moment
-    assert max(count for stage, count in stages if stage == "seeds") == 0
-    assert max(count for stage, count in stages if stage == "populations") == 16
+    left = 4 * (5 - finished)
+    assert [news for news in told if news[0] == "populations"] == [("populations", n, left) for n in range(left + 1)]
+    assert {stage for stage, _, _ in told} == {"populations", "figures", "claims and report"}
     reproduce(tmp_path / "whole")
     assert comparable(tmp_path / "broken") == comparable(tmp_path / "whole")
 
@@ -144,7 +145,7 @@ def test_a_table_that_was_cut_short_is_made_again(tmp_path):
 
 
 def test_what_is_missing_is_said_before_anything_is_run(tmp_path, monkeypatch):
-    monkeypatch.setattr("turnout.paper.reproduce.find_spec", lambda library: None)
+    monkeypatch.setattr(sys.modules[reproduce.__module__], "find_spec", lambda library: None)
     with pytest.raises(MissingExtra, match=r"matplotlib, which is not installed: pip install 'turnout\[lab\]'"):
         reproduce(tmp_path / "paper")
     assert not (tmp_path / "paper").exists()

@@ -47,8 +47,8 @@ def test_the_worst_client_counts_against_either_observer():
 def test_one_box_against_either_observer():
     box = Clamp(1.0, 0.2).parameters()
     seen, summed = account_of(Clamp(1.0, 0.2), 10, DELTA), account_of(Clamp(1.0, 0.2), 10, DELTA, of_sum(50))
-    assert seen == total_epsilon(*box, 10, DELTA)
-    assert summed == total_epsilon_sum_only(*box, 10, DELTA, 50).assuming(TRUSTED_AGGREGATOR, OTHERS_REPORT)
+    assert seen == total_epsilon(*box, 10, DELTA)  # type: ignore[call-arg]
+    assert summed == total_epsilon_sum_only(*box, 10, DELTA, 50).assuming(TRUSTED_AGGREGATOR, OTHERS_REPORT)  # type: ignore[call-arg]
     assert (seen.against, summed.against) == ("an observer of every report", str(of_sum(50)))
     assert summed.epsilon < seen.epsilon
     nobody = account_of(Clamp(1.0, 0.2), 10, DELTA, of_sum(0))

@@ -40,7 +40,7 @@ TABLE = {
 EXAMPLE = (0.1, 0.1 * math.e)  # the notes' asymmetric box
 
 
-def symmetric(epsilon):
+def symmetric(epsilon) -> tuple[float, float]:
     low = 1 / (1 + math.exp(epsilon))
     return low, 1 - low
 
@@ -86,7 +86,7 @@ def test_the_notes_table(epsilon, rounds):
 
 @pytest.mark.parametrize("rounds", [1, 2, 3, 7])
 @pytest.mark.parametrize("box", [(0.3, 0.7), (0.1, 0.4), (0.55, 0.9), (0.01, 0.02)])
-def test_delta_equals_an_enumeration_of_the_pair(box, rounds):
+def test_delta_equals_an_enumeration_of_the_pair(box: tuple[float, float], rounds):
     pair = dominating_pair(*box)
     masses = ((pair.right, pair.wrong), (pair.blank, pair.blank), (pair.wrong, pair.right))
     for epsilon in (0.0, 0.1, 0.5, 1.3):
@@ -123,7 +123,9 @@ boxes = some.tuples(some.floats(0.001, 0.999), some.floats(0.001, 0.999)).map(so
 
 @settings(deadline=None, max_examples=60)
 @given(box=boxes, rounds=some.integers(1, 12), epsilon=some.floats(0.0, 8.0))
-def test_never_below_the_adaptive_truth_nor_a_direction_nor_above_randomized_response(box, rounds, epsilon):
+def test_never_below_the_adaptive_truth_nor_a_direction_nor_above_randomized_response(
+    box: tuple[float, float], rounds, epsilon
+):
     found = total_delta(*box, rounds, epsilon).delta
     if box[0] < box[1]:
         assert found >= adaptive(*box, rounds, epsilon) * (1 - 1e-9) - 1e-12

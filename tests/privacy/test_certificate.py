@@ -57,13 +57,9 @@ def test_any_two_costs_and_any_signals(mechanism):
     """Through the whole decision: two costs, the same public history, hostile signals."""
     generator = np.random.default_rng(0)
     bound = certificate(mechanism).epsilon
-    only = Averaging(remember=1, by="probability")
     for signal in (0.0, 1e-9, 0.3, 1.0, 10.0, 1e9, np.inf, np.nan, -5.0):
         costs = PolynomialCosts(np.exp(generator.normal(0, 5, (400, 2))), (1, 3))
-        chances, _ = client_step(
-            costs, mechanism, ClientState(np.full(400, 3.0), 10.0), signal, np.zeros(400), averaging=only
-        )
-        yes = chances.participations
+        yes = client_step(costs, mechanism, ClientState(np.full(400, 3.0), 10.0), signal, np.zeros(400)).probability
         for report in (np.log(yes), np.log1p(-yes)):
             assert report.max() - report.min() <= bound
 

@@ -18,7 +18,7 @@ from turnout.privacy.filter import RenyiFilter, renyi_epsilon, renyi_to_epsilon
 DELTA = 1e-6
 
 
-def symmetric(epsilon):
+def symmetric(epsilon) -> tuple[float, float]:
     low = 1 / (1 + math.exp(epsilon))
     return low, 1 - low
 
@@ -133,7 +133,7 @@ BOXES = [(0.25, 0.75), (0.1, 0.2), (0.6, 0.95), (0.3, 0.3001), (0.01, 0.9)]
 @pytest.mark.parametrize(
     ("box", "order"), [*itertools.product(BOXES, [1.01, 2.0, 7.5, 60.0]), ((1e-20, 0.5), 1.01), ((1e-20, 0.5), 8.0)]
 )
-def test_a_divergence_is_the_greater_direction_rounded_upwards(box, order):
+def test_a_divergence_is_the_greater_direction_rounded_upwards(box: tuple[float, float], order):
     exact, found = exact_divergence(box, order), Decimal(renyi_epsilon(*box, order))
     assert exact <= found <= exact * (1 + Decimal("2e-9")) + Decimal("1e-11")
 
@@ -158,7 +158,7 @@ def test_what_is_certain_or_says_nothing_has_a_divergence_too():
 
 
 @pytest.mark.parametrize("box", [(1e-6, 0.3), symmetric(1.0), (0.2, 0.2 * math.e)])
-def test_a_large_order_is_the_pure_epsilon(box):
+def test_a_large_order_is_the_pure_epsilon(box: tuple[float, float]):
     """From below: so it may stand for orders whose powers no float can hold."""
     pure = report_epsilon(*box)
     assert renyi_epsilon(*box, math.inf) == pure

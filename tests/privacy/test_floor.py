@@ -218,7 +218,7 @@ def test_per_report_mechanisms_are_far_above(make, per_report, rounds):
     """
     mechanism = make(per_report)
     box = mechanism.box(Public(average=np.float64(0.5)))
-    total = total_epsilon(*(float(end) for end in box), rounds, 0.0).epsilon
+    total = total_epsilon(*(float(end) for end in box), rounds, 0.0).epsilon  # type: ignore[call-arg]
     assert total == pytest.approx(per_report * rounds, abs=1e-6)
     problem, found = paper(), paper_floor(float(round(total)))
     measured = []

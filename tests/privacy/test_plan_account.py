@@ -26,7 +26,7 @@ from turnout.privacy.sum_only import (
 DELTA = 1e-6
 
 
-def symmetric(epsilon):
+def symmetric(epsilon) -> tuple[float, float]:
     low = 1 / (1 + math.exp(epsilon))
     return low, 1 - low
 

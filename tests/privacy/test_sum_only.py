@@ -27,7 +27,7 @@ from turnout.privacy.sum_only import (
 DELTA = 1e-6
 
 
-def symmetric(epsilon):
+def symmetric(epsilon) -> tuple[float, float]:
     low = 1 / (1 + math.exp(epsilon))
     return low, 1 - low
 
@@ -91,7 +91,7 @@ def test_one_round_is_never_below_any_crowd_and_equals_the_enumerated_view(box, 
 
 
 @pytest.mark.parametrize("box", [(0.3, 0.7), (0.1, 0.25), (0.6, 0.95)])
-def test_several_rounds_are_never_below_any_crowd(box):
+def test_several_rounds_are_never_below_any_crowd(box: tuple[float, float]):
     for delta in (0.001, 0.01, 0.1):
         for honest, rounds in ((2, 2), (3, 3)):
             found = total_epsilon_sum_only(*box, rounds, delta, honest).epsilon
@@ -104,7 +104,7 @@ def test_half_of_an_account_is_caught():
 
 
 @pytest.mark.parametrize("box", [(0.3, 0.7), (0.1, 0.25)])
-def test_more_honest_others_hide_better_and_nobody_hides_nothing(box):
+def test_more_honest_others_hide_better_and_nobody_hides_nothing(box: tuple[float, float]):
     for rounds in (1, 30):
         seen = total_epsilon(*box, rounds, DELTA).epsilon
         totals = [total_epsilon_sum_only(*box, rounds, DELTA, honest).epsilon for honest in (0, 1, 10, 100, 1000)]
@@ -161,7 +161,7 @@ def test_divergences_are_a_bound_and_lose_little():
 
 @pytest.mark.parametrize("box", [(0.3, 0.7), (0.1, 0.25), (0.6, 0.95), (1e-4, 3e-4)])
 @pytest.mark.parametrize("honest", [1, 7, 500, 100_000])
-def test_a_view_holds_two_distributions_and_their_ratio(box, honest):
+def test_a_view_holds_two_distributions_and_their_ratio(box: tuple[float, float], honest):
     view = view_of_sum(*box, honest)
     assert view.p.sum() == pytest.approx(1.0, abs=1e-9)
     assert view.q.sum() == pytest.approx(1.0, abs=1e-9)
@@ -211,7 +211,7 @@ def exact_delta(low, high, honest, epsilon):
 
 @pytest.mark.parametrize("box", [(0.3, 0.7), (0.1, 0.25), (0.6, 0.95), (1e-9, 1 - 1e-9), (1e-9, 0.4), (0.7, 1 - 1e-9)])
 @pytest.mark.parametrize("honest", [1, 4])
-def test_one_round_is_rounded_upwards_and_hardly(box, honest):
+def test_one_round_is_rounded_upwards_and_hardly(box: tuple[float, float], honest):
     """Also where a total is within a rounding of the loss of an outcome."""
     view = view_of_sum(*box, honest)
     losses = np.log1p(np.concatenate([view.excess, view.reverse]))
@@ -270,7 +270,7 @@ def exact_divergence(low, high, honest, order):
 
 @pytest.mark.parametrize("box", [(0.1, 0.3), (0.75, 0.9)])
 @pytest.mark.parametrize(("rounds", "delta"), [(2, 1e-3), (50, 1e-6), (5_000, 1e-9)])
-def test_divergences_are_those_of_the_definition_and_the_best_order_is_taken(box, rounds, delta):
+def test_divergences_are_those_of_the_definition_and_the_best_order_is_taken(box: tuple[float, float], rounds, delta):
     view, pure = view_of_sum(*box, 6), rounds * report_epsilon(*box)
     left = delta - rounds * view.lost  # the tails count as a loss without bound
     exact = min(renyi_to_epsilon(rounds * exact_divergence(*box, 6, order), order, left) for order in ORDERS[:75])

@@ -4,6 +4,7 @@ import contextlib
 import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -48,7 +49,7 @@ class View:
         requests: the addresses of all that was asked for, the page itself first.
     """
 
-    page: object
+    page: Any
     errors: list[str] = field(default_factory=list)
     requests: list[str] = field(default_factory=list)
 

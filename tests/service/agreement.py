@@ -157,7 +157,7 @@ def _assert_same_histories(
         if seen is not None:
             first[seen.decided & (first > round)] = round
             uniform = coins.uniform(everyone, round)
-            _, bits = client_step(costs, rules.mechanism, state, seen.signal, uniform, averaging=rules.averaging)
+            _, bits, *_ = client_step(costs, rules.mechanism, state, seen.signal, uniform, averaging=rules.averaging)
             np.testing.assert_array_equal(bits[seen.decided], seen.bits[seen.decided], f"round {round}: tosses")
         later, begun = state.after((row == YES).astype(float), rules.averaging), first <= round
         state = ClientState(

@@ -150,7 +150,9 @@ def by_hand(rounds, mechanism=COIN, averaging=ALL, counts=lambda device, round: 
             if (device, round) in away:
                 state = missed(state, 1, averaging)
                 continue
-            after, bits = client_step(COSTS[device], mechanism, state, signal_of(round), uniform, averaging=averaging)
+            after, bits, *_ = client_step(
+                COSTS[device], mechanism, state, signal_of(round), uniform, averaging=averaging
+            )
             found[round, device] = bits[0]
             moves = counts(device, round) or not averaging.takes_back
             state = after if moves else missed(state, 1, averaging)

@@ -86,7 +86,7 @@ def live(url: str, folder: Path, rounds: int, at: int, torn: bool, life: int) ->
         on_round=lambda done: (note(events, f"round {done.round}"), time.sleep(0.01)),
     )
     agent.run(rounds)
-    note(folder / f"average{life}.log", str(agent.average_at_end))
+    note(folder / f"average{life}.log", str(agent.average_at_end))  # type: ignore[attr-defined]
 
 
 def forked(*arguments) -> bool:

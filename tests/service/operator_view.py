@@ -65,7 +65,7 @@ def opened(browser, server, *, scheme="light", width=WIDTHS["desk"], password=PA
     context = browser.new_context(color_scheme=scheme, viewport=size, http_credentials=credentials, **touch)
     try:
         view = View(context.new_page())
-        view.answer = view.page.goto(server.url)
+        view.answer = view.page.goto(server.url)  # type: ignore[attr-defined]
         yield view
     finally:
         context.close()

@@ -40,7 +40,7 @@ def play(
     position, everyone, random = first_position(rule), members(size), np.random.default_rng(seed)
     books: list[ClosedRound] = []
     for number in range(rounds):
-        _, bits = client_step(
+        _, bits, *_ = client_step(
             problem.costs, rule.mechanism, state, position.offered, coins.uniform(range(size), number)
         )
         codes = np.where(bits, YES, NO).astype(np.uint8)

@@ -223,7 +223,7 @@ def open_run(tmp_path_factory: pytest.TempPathFactory):
     store = begun(tmp_path_factory.mktemp("bad") / "run.db", usual_rules(SHORT, wait_for=5))
     [code] = codes_for(store, 1)
     found = Running(store)
-    found.token = enrol(found.url, code)
+    found.token = enrol(found.url, code)  # type: ignore[attr-defined]
     yield found
     found.stop()
 

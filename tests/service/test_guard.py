@@ -28,7 +28,7 @@ def guess(monkeypatch):
         start, _ = asked(guard, "/", headers, address)
         return start["status"], dict(start["headers"]).get(b"retry-after")
 
-    guess.guard = guard
+    guess.guard = guard  # type: ignore[attr-defined]
     return guess
 
 

@@ -206,6 +206,7 @@ class TestLease:
     def test_the_clock_is_one_that_nobody_can_set(self):
         assert abs(boot_clock() - time.clock_gettime(time.CLOCK_BOOTTIME)) < 1.0
 
+    @pytest.mark.timeout(300, method="thread")  # the other method needs the alarm, which the test takes for itself
     def test_ending_is_safe_in_a_signal_handler(self, marker):
         work = Noted()
         with Lease(work, marker) as lease:

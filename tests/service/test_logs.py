@@ -114,7 +114,7 @@ def test_random_tokens_are_withheld_and_names_are_not():
         "RequestResponseCycle",
         "HttpParserInvalidURLError",
         "2026-11-15T14:00:00.000Z",
-        "src/turnout/service/http/bounded_http.py",
+        "src/turnout/service/http/listeners.py",
         "http://127.0.0.1:8000/v1/report",
         "turnout.service.coordinator.coordinator",
     ):

@@ -53,7 +53,8 @@ class Word:
 def thresholds(mechanism, average: float) -> tuple[int, int]:
     """Of the 2^53 words, how many say yes at least and at most: those below low, and below high."""
     low, high = mechanism.box(Public(np.array([average])))
-    return (math.ceil(Decimal(float(np.asarray(one).reshape(-1)[0])) * WORDS) for one in (low, high))
+    low, high = (math.ceil(Decimal(float(np.asarray(one).reshape(-1)[0])) * WORDS) for one in (low, high))
+    return low, high
 
 
 @pytest.mark.parametrize("settings", MECHANISMS, ids=lambda one: "-".join(map(str, one.values())))

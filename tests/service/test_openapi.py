@@ -44,7 +44,7 @@ def coordinator(tmp_path_factory: pytest.TempPathFactory):
     [code] = codes_for(store, 1)
     found = Running(store)
     _, welcome = send(found.url, "POST", ENROL, {"code": code, "nonce": "n" * 20})
-    found.token = welcome["token"]
+    found.token = welcome["token"]  # type: ignore[attr-defined]
     yield found
     found.stop()
 

@@ -304,7 +304,7 @@ def test_an_answer_that_comes_after_its_lease_starts_nothing(tmp_path: Path) -> 
             tap.delay_down = 0.0
             assert agent.step().lease > 0.0
             wait_until(lambda: granted)
-    assert [one.round for one in granted] == [1]
+    assert [one.round for one in granted] == [1]  # type: ignore[attr-defined]
 
 
 # Nobody is forced on.

@@ -129,7 +129,7 @@ def private_numbers(store_at: Path, home: Path, averaging: Averaging = BY_BIT) -
             private |= {f"{name} of {device} in {closed.round}": float(value[0]) for name, value in found.items()}
             step, settings = closed.signal, {"weights": member.weight, "averaging": averaging}
             counted = closed.code(member.slot)
-            later, bits = client_step(cost, MECHANISM, state, step, uniform, **settings)
+            later, bits, *_ = client_step(cost, MECHANISM, state, step, uniform, **settings)
             assert bool(bits[0]) == (counted in (YES, REFUSED)), "the replay is the device"
             state = state.after(np.zeros(1), averaging) if counted == REFUSED else later
     store.close()

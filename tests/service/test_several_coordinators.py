@@ -93,7 +93,7 @@ def test_a_lease_is_counted_from_the_last_look_that_succeeded(location):
     """Who could not look for a while does not know when a round was closed: as early as may be."""
     now = [100.0]
 
-    async def play() -> float:
+    async def play() -> float | None:
         with contextlib.closing(begun(location)) as store, contextlib.closing(open_store(location)) as other:
             coordinator, control = Coordinator(store, clock=lambda: now[0]), store.control
             now[0] = 101.0

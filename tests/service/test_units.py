@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
@@ -47,7 +48,8 @@ def test_systemd_takes_it(unit, tmp_path):
 def test_its_command_is_one(unit, monkeypatch):
     monkeypatch.setenv("TURNOUT_CODE", "abcd")
     _, name, *options = command(unit)
-    found = typer.main.get_command(app).commands[name]
+    commands: Any = typer.main.get_command(app)
+    found = commands.commands[name]
     found.make_context(name, options)  # raises, if there is no such option
 
 

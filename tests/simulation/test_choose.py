@@ -11,7 +11,7 @@ from turnout import Classical, IntegralController, Keep, PaperCoin, Problem, pap
 from turnout.errors import MissingExtra
 from turnout.problem import drawn_paper_population
 from turnout.simulation.engines import choose
-from turnout.simulation.engines import engine as room
+from turnout.simulation.engines import engine as engines
 from turnout.simulation.engines.engine import JaxOptions
 from turnout.simulation.engines.jax import engine as jax_engine
 
@@ -44,11 +44,11 @@ def test_auto_says_what_it_chose_and_why(monkeypatch):
     problem = paper_population(0, 40).problem(20)
     assert why(problem) == "numba: the fastest installed"
     assert "only PolynomialCosts are compiled" in why(Problem(Exponential(np.ones(5)), 2))
-    monkeypatch.setattr(choose, "WORTH_A_GPU", 40)
+    monkeypatch.setattr(choose, "_WORTH_A_GPU", 40)
     assert why(problem) == "numba: the fastest installed"  # there is no GPU
     monkeypatch.setattr(jax, "devices", lambda: [SimpleNamespace(platform="gpu")])
-    crowd = problem.costs
-    name, reason = choose._best(crowd, problem.costs, True)
+    clients = problem.costs
+    name, reason = choose._best(clients, problem.costs, True)
     assert (name, reason) == ("jax", "jax: there is a GPU, and with 40 clients it is worth its start")
 
 
@@ -97,9 +97,9 @@ def test_a_device_without_room_and_a_state_without_room(monkeypatch):
 
 
 def test_free_memory_is_known_here():
-    free = room.free_memory()
+    free = engines.free_memory()
     assert free is None or 2**20 < free < 2**50
-    room.check_room("anything", 2**60, None, "nowhere known", "go on")
+    engines.check_memory("anything", 2**60, None, "nowhere known", "go on")
 
 
 def test_drawn_costs_run_alike_on_every_engine():

@@ -29,7 +29,7 @@ from turnout.algorithm import Public
 from turnout.cli import app
 from turnout.privacy import TRUSTED_AGGREGATOR, Observer, worst_of
 from turnout.report import plot, run_page
-from turnout.simulation.trajectory import PRIVATE_AVERAGE, mechanisms_in_words, privacy_in_words
+from turnout.simulation.trajectory import _PRIVATE_AVERAGE, mechanisms_in_words, privacy_in_words
 
 PROBLEM, SERVER = paper_population(clients=200).problem(100), SelfTuningController()
 
@@ -137,7 +137,7 @@ def test_a_box_that_follows_a_private_average_has_no_bound(tmp_path):
     assert truth == pytest.approx(1.54, abs=0.005)
     run = simulate(problem, TrackingClamp(1.0), server, 10, start=first, averaging=BY_BIT, engine="numpy")
     told = (
-        f"no bound per report: {PRIVATE_AVERAGE} (50 rounds of clamp, epsilon 1 per report, center 0.5, then tracking"
+        f"no bound per report: {_PRIVATE_AVERAGE} (50 rounds of clamp, epsilon 1 per report, center 0.5, then tracking"
     )
     assert privacy_in_words(run.provenance).startswith(told)
     run.save(tmp_path / "run.npz")

@@ -24,11 +24,11 @@ from turnout.problem import drawn_paper_population
 from turnout.simulation.engines.engine import RayOptions
 from turnout.simulation.engines.ray import engine as ray_engine
 from turnout.simulation.engines.ray.cluster import Lost, RayCluster, ShardLost, Size
-from turnout.simulation.engines.ray.engine import RayEngine, cut
+from turnout.simulation.engines.ray.engine import RayEngine, _cut
 from turnout.simulation.engines.ray.shard import Shard
 from turnout.simulation.loop import run_rounds
 from turnout.simulation.recording import CHUNK
-from turnout.simulation.setup import set_stage
+from turnout.simulation.setup import set_up
 
 SHARDS = (1, 2, 3, 5)
 CLIENTS = 804
@@ -46,11 +46,11 @@ class Pretended:
     def __init__(self, every=0):
         self.every, self.answers, self.losses, self.asked = every, 0, 0, []
 
-    def check_room(self, shards, size):
+    def check_fits(self, shards, size):
         pass
 
-    def start(self, crowd, participations, rounds):
-        sent = pickle.loads(pickle.dumps((crowd, participations, rounds)))
+    def start(self, clients, participations, rounds):
+        sent = pickle.loads(pickle.dumps((clients, participations, rounds)))
         return [Shard(*sent)]
 
     def await_start(self, handles):
@@ -79,15 +79,15 @@ class Pretended:
 
 
 def staged(problem, mechanism, rounds=ROUNDS, keep=KEEP, *, server=SERVER, seed=9, start=None, **more):
-    return set_stage(problem, mechanism, server, rounds, seed, start, more.get("schedule"), more.get("averaging"), keep)
+    return set_up(problem, mechanism, server, rounds, seed, start, more.get("schedule"), more.get("averaging"), keep)
 
 
-def sharded(stage, shards, cluster=None, *, snapshot_every=11, progress=None):
-    engine = RayEngine(stage.crowd, RayOptions(shards, snapshot_every), cluster)
+def sharded(setup, shards, cluster=None, *, snapshot_every=11, progress=None):
+    engine = RayEngine(setup.clients, RayOptions(shards, snapshot_every), cluster)
     if progress:
         progress = progress(engine)
-    run_rounds(engine, stage, progress)
-    return stage.trajectory("ray", engine.where)
+    run_rounds(engine, setup, progress)
+    return setup.trajectory("ray", engine.where)
 
 
 def plain(problem, mechanism, rounds=ROUNDS, keep=KEEP, *, server=SERVER, seed=9, **more):
@@ -152,14 +152,14 @@ def test_costs_of_ones_own_and_drawn_ones():
 
 def test_many_clients_are_measured_where_they_are(monkeypatch):
     """Shards of whole chunks send sums, in the bits of a single machine; no history comes back."""
-    monkeypatch.setattr(ray_engine, "MEASURED_APART", 1)
+    monkeypatch.setattr(ray_engine, "_MEASURED_APART", 1)
     clients = 3 * CHUNK + 4
     problem = paper_population(1, clients).problem(clients / 3)
     keep = Keep(every=2, histogram=5, averages=[clients - 1, 7, CHUNK], distance_to=np.full(clients, 0.3), state=False)
     server, cluster = IntegralController(9.0 / clients, 2.0), Pretended(every=7)
-    stage = staged(problem, PaperCoin(3.5), 9, keep, server=server)
+    setup = staged(problem, PaperCoin(3.5), 9, keep, server=server)
     assert_identical(
-        sharded(stage, 2, cluster, snapshot_every=100), plain(problem, PaperCoin(3.5), 9, keep, server=server)
+        sharded(setup, 2, cluster, snapshot_every=100), plain(problem, PaperCoin(3.5), 9, keep, server=server)
     )
     assert "histories" not in cluster.asked
     assert cluster.losses > 0
@@ -167,7 +167,7 @@ def test_many_clients_are_measured_where_they_are(monkeypatch):
 
 @pytest.mark.parametrize(("clients", "shards"), [(4, 5), (22, 3), (804, 5), (40 * CHUNK + 4, 4), (40 * CHUNK, 7)])
 def test_cuts(clients, shards):
-    pieces = cut(clients, shards)
+    pieces = _cut(clients, shards)
     assert pieces[0][0] == 0
     assert pieces[-1][1] == clients
     assert all(one[1] == other[0] for one, other in itertools.pairwise(pieces))
@@ -242,9 +242,9 @@ def two_nodes():
         cluster = Cluster(
             initialize_head=True, head_node_args={**usual, "include_dashboard": False, "_system_config": quick}
         )
-        cluster.second = cluster.add_node(**usual)
+        cluster.second = cluster.add_node(**usual)  # type: ignore[attr-defined]
         ray.init(address=cluster.address, log_to_driver=False, logging_level="ERROR")
-        session = Path(cluster.head_node.get_session_dir_path()).name
+        session = Path(cluster.head_node.get_session_dir_path()).name  # type: ignore[attr-defined]
         assert processes(session)
         yield cluster
         ray.shutdown()
@@ -323,9 +323,9 @@ def test_too_little_room_is_refused(two_nodes):
     with pytest.raises(
         ValueError, match=r"of 22\.4 GiB of object store.* 1,000,000,000 clients, got 0\.2 GiB free on 2"
     ):
-        cluster.check_room(2, Size(10**9, 24 * 10**9, 8 * 10**9))
+        cluster.check_fits(2, Size(10**9, 24 * 10**9, 8 * 10**9))
     with pytest.raises(ValueError, match=r"of 30\.7 GiB of memory, for histories"):
-        cluster.check_room(2, Size(10**9, 0, 8 * 10**9))
+        cluster.check_fits(2, Size(10**9, 0, 8 * 10**9))
 
 
 @pytest.mark.deployment
@@ -354,14 +354,14 @@ def test_a_cluster_started_here_is_stopped():
         from turnout.simulation.engines.engine import RayOptions
         from turnout.simulation.engines.ray.engine import RayEngine
         from turnout.simulation.loop import run_rounds
-        from turnout.simulation.setup import set_stage
+        from turnout.simulation.setup import set_up
         problem, server = paper_population(0).problem(600), IntegralController(0.0075, 0.35)
-        stage = set_stage(problem, PaperCoin(3.5), server, 50, 0, None, None, None, None)
-        engine = RayEngine(stage.crowd, RayOptions(1))
+        setup = set_up(problem, PaperCoin(3.5), server, 50, 0, None, None, None, None)
+        engine = RayEngine(setup.clients, RayOptions(1))
         session = ray._private.worker._global_node.get_session_dir_path()
-        run_rounds(engine, stage)
+        run_rounds(engine, setup)
         assert not ray.is_initialized()
-        print(session, stage.book.participants.sum(), engine.where, sep="|")
+        print(session, setup.log.participants.sum(), engine.where, sep="|")
     """
     settings = os.environ | {"RAY_ADDRESS": "local", "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
     done = subprocess.run(

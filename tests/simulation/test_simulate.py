@@ -1,3 +1,4 @@
+import importlib.util
 import signal
 import subprocess
 import sys
@@ -25,7 +26,6 @@ from turnout import (
     simulate,
 )
 from turnout.errors import FileProblem
-from turnout.simulation.engines import choose
 from turnout.simulation.run_settings import continuation
 
 
@@ -182,7 +182,7 @@ def test_users_own_costs_run_on_numpy_and_say_so():
 
 
 def test_without_numba(monkeypatch, paper_problem, paper_server):
-    monkeypatch.setattr(choose.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     run = simulate(paper_problem, Classical(), paper_server, 3)
     assert "pip install 'turnout[lab]'" in run.provenance["engine_reason"]
     with pytest.raises(ImportError, match="needs numba"):

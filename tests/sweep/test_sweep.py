@@ -22,7 +22,7 @@ from turnout.settings import Table
 from turnout.simulation import run_from_settings, spread
 from turnout.sweep import run as sweep_module
 from turnout.sweep.design import design_from_settings
-from turnout.sweep.run import STORE, read_design, results_so_far, sweep
+from turnout.sweep.run import _STORE, read_design, results_so_far, sweep
 
 ROOT = Path(__file__).parents[2]
 # ------------------------------------------------------------------------------------------------ rows
@@ -68,7 +68,7 @@ def test_totals():
     tracking = TrackingClamp(1.0)
     bound = total(tracking)[0]
     for average in (0.01, 0.2, 0.5, 0.9):
-        assert total_epsilon(*map(float, tracking.box(Public(average=np.float64(average)))), 100, 1e-6).epsilon <= bound
+        assert total_epsilon(*map(float, tracking.box(Public(average=np.float64(average)))), 100, 1e-6).epsilon <= bound  # type: ignore[call-arg]
 
 
 def test_forecasts_if_asked(tmp_path):
@@ -96,9 +96,9 @@ def test_a_run_that_fails_is_a_row(tmp_path):
     assert found.rows[1]["cost"] is None
     assert found.rows[1]["mechanism.beta"] == 1.0
     assert len(found.failed) == 3
-    before = (tmp_path / STORE).read_bytes()
+    before = (tmp_path / _STORE).read_bytes()
     assert sweep(wanted, tmp_path, jobs=1) == found  # settings that cannot be are not tried again
-    assert (tmp_path / STORE).read_bytes() == before
+    assert (tmp_path / _STORE).read_bytes() == before
 
 
 def test_what_the_machine_is_to_blame_for_is_tried_again(tmp_path):
@@ -167,7 +167,7 @@ def test_what_is_done_is_never_redone(tmp_path, monkeypatch):
         measured.append(task[0].id)
         return measure(task)
 
-    measure = sweep_module.measure
+    measure = sweep_module.measure  # type: ignore[attr-defined]
     monkeypatch.setattr(sweep_module, "measure", noted)
     small = design({"grid": {"capacity": [18, 20]}, "seeds": 2})
     sweep(small, tmp_path, jobs=1)
@@ -220,7 +220,7 @@ def test_killed_half_way_and_resumed_it_ends_with_the_same_table(tmp_path):
         "sweep(read_design('design.toml'), sys.argv[1], jobs=2).save(sys.argv[1] + '/table.csv')\n"
     )
     command = [sys.executable, "-c", code]
-    store = tmp_path / "killed" / STORE
+    store = tmp_path / "killed" / _STORE
     with subprocess.Popen([*command, "killed"], cwd=tmp_path, start_new_session=True) as process:
         deadline = time.monotonic() + 60
         while lines(store) < 30 and time.monotonic() < deadline:

@@ -10,6 +10,7 @@ from turnout.algorithm.client import (
     Averaging,
     ClientState,
     Prior,
+    Step,
     average_of,
     client_step,
     intent,
@@ -27,8 +28,8 @@ from turnout.algorithm.controllers import (
     controller_from_settings,
     integral_signal,
 )
-from turnout.algorithm.mechanism import Mechanism, Public, check_mechanism
-from turnout.algorithm.mechanisms import MECHANISMS, check_known, in_words, mechanism_from_settings, releases_once
+from turnout.algorithm.mechanism import Mechanism, Public, Recipe, check_mechanism
+from turnout.algorithm.mechanisms import MECHANISMS, check_known, in_words, mechanism_from_settings
 from turnout.algorithm.mechanisms.capped_coin import CappedCoin
 from turnout.algorithm.mechanisms.clamp import Clamp
 from turnout.algorithm.mechanisms.classical import Classical
@@ -37,9 +38,11 @@ from turnout.algorithm.mechanisms.memoized import Memoized, OneRelease
 from turnout.algorithm.mechanisms.paper_coin import PaperCoin, coin_probability
 from turnout.algorithm.mechanisms.randomized_response import RandomizedResponse
 from turnout.algorithm.mechanisms.tracking_clamp import MARGIN, TrackingClamp
-from turnout.algorithm.thresholds import WORDS, check_epsilon, growth, on_the_coin, widest_box
+from turnout.algorithm.server import EVERYONE, Heard, ServerState, server_step
+from turnout.algorithm.thresholds import WORDS, check_epsilon, growth, keeps, on_the_coin, widest_box
 
 __all__ = [
+    "EVERYONE",
     "MARGIN",
     "MECHANISMS",
     "SMALLEST_AVERAGE",
@@ -52,6 +55,7 @@ __all__ = [
     "ClientState",
     "Coins",
     "Controller",
+    "Heard",
     "IntegralController",
     "IntegralState",
     "KeyedCoins",
@@ -63,8 +67,11 @@ __all__ = [
     "Prior",
     "Public",
     "RandomizedResponse",
+    "Recipe",
     "SeededCoins",
     "SelfTuningController",
+    "ServerState",
+    "Step",
     "SystemCoins",
     "TrackingClamp",
     "at_least",
@@ -83,13 +90,14 @@ __all__ = [
     "inside",
     "integral_signal",
     "intent",
+    "keeps",
     "mechanism_from_settings",
     "next_rounds",
     "on_the_coin",
     "released",
-    "releases_once",
     "remembered",
     "root",
+    "server_step",
     "widest_box",
 ]
 

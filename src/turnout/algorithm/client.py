@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -104,7 +104,7 @@ class Prior:
         average: in (0, 1], such as capacity / clients.
         rounds: how many rounds of history it counts as.
 
-    Differs from paper: there, everyone takes part in round 0.
+    Differs from paper: there, everyone participates in round 0.
 
     Example:
         >>> Prior(average=0.5, rounds=10)
@@ -160,6 +160,22 @@ class ClientState:
         return ClientState(remembered(self.participations, keep, moved), rounds, self.memory)
 
 
+class Step(NamedTuple):
+    """What clients did in a round, and what they did it with; all of shape (clients,).
+
+    Attributes:
+        state: the histories after the round.
+        participates: whether each client participates.
+        intent: sigma_i, what its cost and history make of the signal; private.
+        probability: of participating, what the mechanism made of the intent; private.
+    """
+
+    state: ClientState
+    participates: npt.NDArray[np.bool_]
+    intent: Array
+    probability: Array
+
+
 def client_step(
     costs: Costs,
     mechanism: Mechanism,
@@ -169,7 +185,7 @@ def client_step(
     *,
     weights: Any = 1,
     averaging: Averaging = Averaging(),
-) -> tuple[ClientState, npt.NDArray[np.bool_]]:
+) -> Step:
     """Each client decides: intent from its cost and history, probability by the mechanism, toss.
 
     Args:
@@ -182,7 +198,7 @@ def client_step(
         averaging: how the history moves.
 
     Returns:
-        The new state, and whether each client participates, shape (clients,).
+        The new state, whether each client participates, and the intent and probability that decided it.
 
     Paper: Algorithm 2 with `Classical`, Algorithm 3 with `PaperCoin`. One uniform serves both
     coins of Algorithm 3: P(X=1) = sigma + (1 - sigma) p.
@@ -192,8 +208,9 @@ def client_step(
         >>> from turnout.problem import PolynomialCosts
         >>> costs = PolynomialCosts([[1.0], [4.0]], powers=(2,))
         >>> state = ClientState(np.array([1.0, 1.0]), 2.0)
-        >>> client_step(costs, Classical(), state, signal=1.0, uniform=np.array([0.3, 0.3]))[1]
-        array([ True, False])
+        >>> step = client_step(costs, Classical(), state, signal=1.0, uniform=np.array([0.3, 0.3]))
+        >>> step.participates, step.probability
+        (array([ True, False]), array([0.5  , 0.125]))
     """
     average = state.average
     acting = costs if state.memory is None else state.memory
@@ -202,7 +219,7 @@ def client_step(
     probability = mechanism.probability(wish, Public(average=average, signal=signal), state.memory)
     participates = uniform < probability
     moved = participates.astype(np.float64) if averaging.by == "bit" else probability
-    return state.after(moved, averaging), participates
+    return Step(state.after(moved, averaging), participates, wish, probability)
 
 
 def released(problem: Problem, mechanism: Mechanism, coins: Coins) -> Costs | None:

@@ -1,4 +1,4 @@
-"""The controllers by name."""
+"""How the server sets the signal: the paper's controller, one that needs no gain, and both by name."""
 
 from __future__ import annotations
 
@@ -11,15 +11,6 @@ import numpy as np
 from turnout.algorithm.arithmetic import at_least
 from turnout.errors import check_kind, check_number, invalid
 from turnout.settings import Table
-
-
-class ControllerState(Protocol):
-    """What a controller carries from round to round: a named tuple of numbers, one of them the signal."""
-
-    @property
-    def signal(self) -> float:
-        """Theta(k), what is broadcast."""
-        ...
 
 
 @runtime_checkable
@@ -37,10 +28,10 @@ class Controller(Protocol):
         ...
 
     def start(self) -> Any:
-        """The state before round 0."""
+        """The state before round 0: a named tuple of numbers, one of them `signal`, Theta(0)."""
         ...
 
-    def step(self, state: Any, participants: int, capacity: float) -> Any:
+    def step(self, state: Any, participants: float, capacity: float) -> Any:
         """The state after a round with this turnout."""
         ...
 
@@ -108,7 +99,7 @@ class IntegralController:
         """Theta(0)."""
         return IntegralState(float(self.initial))
 
-    def step(self, state: IntegralState, participants: int, capacity: float) -> IntegralState:
+    def step(self, state: IntegralState, participants: float, capacity: float) -> IntegralState:
         """Theta(k+1) from Theta(k) and the turnout of round k."""
         return IntegralState(float(integral_signal(state.signal, self.gain, participants, capacity)))
 
@@ -117,27 +108,27 @@ class IntegralController:
         return {"kind": "integral", "gain": self.gain, "initial": self.initial, "lag": self.lag}
 
 
-LARGEST_STEP = math.log(10.0)
+_LARGEST_STEP = math.log(10.0)
 """Of the logarithm of the signal: at most ten times more or less in a round. Six rounds bridge a
 first guess wrong by a million, and one mistaken step costs one round of too many or too few."""
 
-REACH = 1e15
-"""The signal stays within this factor of the first: while nobody can come it must not climb for ever,
+_REACH = 1e15
+"""The signal stays within this factor of the first: while nobody can participate it must not climb for ever,
 or it would have to climb down as long afterwards."""
 
-GROWTH, DECAY = 1.5, 2.0
+_GROWTH, _DECAY = 1.5, 2.0
 """The most by which the gain rises or falls in a round. Falling is halving, as in a bisection; rising
 is slower, so that mere noise, which agrees with itself as often as not, lets the gain sink."""
 
-SMALLEST_GAIN = 0.15
+_SMALLEST_GAIN = 0.15
 """Averages over some 7 rounds: turnouts then spread sqrt(2 / (2 - 0.15)) = 1.04 times as far as they must
 (1.07 with the gain's own wandering), and never slower, so that slow drifts are followed."""
 
-MEMORY = 0.3
+_MEMORY = 0.3
 """Of the newest error in the size of errors: long enough to know the noise, short enough to forget
 within some twenty rounds how large the errors were while the scale was still unknown."""
 
-SURPRISE = 5.0
+_SURPRISE = 5.0
 """An error so many times the usual size is a change: noise does it in one round of some 900."""
 
 
@@ -159,7 +150,7 @@ class SelfTuningState(NamedTuple):
 
 @dataclass(frozen=True)
 class SelfTuningController:
-    """A server that knows the capacity and what came, and nothing else: no gain to choose.
+    """A server that knows the capacity and the turnout, and nothing else: no gain to choose.
 
     It moves the logarithm of the signal by gain * error, error = (C - n) / C. An intent is
     min(1, Theta * something), so the turnout n rises by at most n for each unit of log Theta: a
@@ -170,7 +161,7 @@ class SelfTuningController:
     or overshoot). Only ratios of errors count: neither N nor the noise need be known.
 
     Args:
-        initial: Theta(0), above 0. Rather too low than too high: then few come at first, not all.
+        initial: Theta(0), above 0. Rather too low than too high: then few participate at first, not all.
 
     Differs from paper: there, tau is fixed, and right for one number of clients and one scale of costs.
 
@@ -185,7 +176,7 @@ class SelfTuningController:
 
     def __post_init__(self) -> None:
         def fits(initial: float) -> bool:
-            return initial / REACH > 0.0 and math.isfinite(initial * REACH)
+            return initial / _REACH > 0.0 and math.isfinite(initial * _REACH)
 
         check_number("initial", self.initial, "above 0 and finite", fits, "give any first signal, such as 1")
 
@@ -198,22 +189,24 @@ class SelfTuningController:
         """Theta(0), and the gain that is safe for everyone."""
         return SelfTuningState(float(self.initial), 1.0, 0.0, 0.0)
 
-    def step(self, state: SelfTuningState, participants: int, capacity: float) -> SelfTuningState:
+    def step(self, state: SelfTuningState, participants: float, capacity: float) -> SelfTuningState:
         """Theta(k+1) from Theta(k) and the turnout of round k."""
-        error, last = max((capacity - participants) / capacity, -LARGEST_STEP), state.error
-        size = state.size + MEMORY * (error * error - state.size)
+        error, last = max((capacity - participants) / capacity, -_LARGEST_STEP), state.error
+        size = state.size + _MEMORY * (error * error - state.size)
         scale = max(error * error, last * last, size)
         agreement = error * last / scale if scale > 0.0 else 0.0  # in [-1, 1]; near 0 for small errors, which are noise
-        gain = state.gain * (GROWTH if agreement > 0.0 else DECAY) ** agreement
-        if error * error > SURPRISE**2 * state.size:  # clients left or came, or the capacity changed: as at the start
+        gain = state.gain * (_GROWTH if agreement > 0.0 else _DECAY) ** agreement
+        if (
+            error * error > _SURPRISE**2 * state.size
+        ):  # clients left or joined, or the capacity changed: as at the start
             gain = max(gain, 1.0)
         if agreement < 0.0:  # we stepped over the goal: a gain above 1 falls to the secant through both rounds
             gain = min(gain, max(1.0, state.gain * abs(last) / (abs(last) + abs(error))))
-        gain = max(gain, SMALLEST_GAIN)
-        if gain * abs(error) > LARGEST_STEP:  # the gain too, or it would wind up where nothing answers
-            gain = LARGEST_STEP / abs(error)
+        gain = max(gain, _SMALLEST_GAIN)
+        if gain * abs(error) > _LARGEST_STEP:  # the gain too, or it would wind up where nothing answers
+            gain = _LARGEST_STEP / abs(error)
         signal = state.signal * math.exp(gain * error)
-        signal = min(max(signal, self.initial / REACH), self.initial * REACH)
+        signal = min(max(signal, self.initial / _REACH), self.initial * _REACH)
         return SelfTuningState(signal, gain, error, size)
 
     def settings(self) -> dict[str, Any]:

@@ -1,21 +1,25 @@
 """A mechanism turns intent into a probability inside a public box. It never tosses.
 
-To add one: a frozen dataclass with three short methods, in a file of its own under
-`mechanisms/`, and a line in `mechanisms/__init__.py`. `response` and `limits` are static and use
-only + - * / and the functions of arithmetic.py, because every engine compiles these very functions.
+To add one: a frozen dataclass in a file of its own, and a line that names it (docs/add-a-mechanism.md). Certificates,
+accounts, plans, audits, settings and words follow from its methods and from what is inherited here. `response` and
+`limits` are static and use only + - * / and the functions of arithmetic.py, because every engine compiles these very
+functions.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, ClassVar, NamedTuple, Self
+import math
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, ClassVar, NamedTuple, Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from turnout.algorithm.arithmetic import inside
 from turnout.errors import check_kind
-from turnout.problem import Array, Clients, Costs
+from turnout.problem import Array, Clients, Costs, Problem
+from turnout.settings import Table
 
 
 class Public(NamedTuple):
@@ -30,10 +34,52 @@ class Public(NamedTuple):
     signal: float | None = None
 
 
+class Planned(Protocol):
+    """What a plan knows, for a mechanism that says how it would be made for it (`turnout.plan.Wish`)."""
+
+    @property
+    def problem(self) -> Problem:
+        """The clients and the capacity."""
+        ...
+
+    @property
+    def guessed(self) -> bool:
+        """Whether the costs are only a guess."""
+        ...
+
+    @property
+    def share(self) -> float:
+        """The average that meets the capacity."""
+        ...
+
+    def channel(self, epsilon: float) -> tuple[Any, float]:
+        """(the best `Memoized` for these costs, its expected gap)."""
+        ...
+
+
+class Recipe(NamedTuple):
+    """One way to make a mechanism for an epsilon, for `turnout.plan`.
+
+    Attributes:
+        make: from an epsilon, per report or (where it releases once) in total. A larger one costs less.
+        name: the mechanism's kind, and what else tells this way from others.
+        start: average and rounds of the public prior to begin with; None: the usual one.
+        gap: its expected gap at an epsilon, where that is known without a forecast.
+        against_it: why it is shown, but never chosen; empty if it may be.
+    """
+
+    make: Callable[[float], Mechanism]
+    name: str
+    start: tuple[float, float] | None = None
+    gap: Callable[[float], float] | None = None
+    against_it: str = ""
+
+
 class Mechanism:
     """How intent becomes the probability of taking part.
 
-    A subclass gives `parameters`, `response` and `limits`; parameters may differ by client.
+    A subclass gives `parameters`, `response` and `limits`; parameters may differ by client. A field named `epsilon` is
+    what it promises, per report, or in total where it releases once. A certificate repeats it only if the box keeps it.
 
     Example:
         >>> from turnout.algorithm.mechanisms.clamp import Clamp
@@ -52,6 +98,12 @@ class Mechanism:
 
     releases_once: ClassVar[bool] = False
     """Whether it has an `enrol` of its own: a release at joining, on which alone the client acts from then on."""
+
+    unbounded: ClassVar[str] = ""
+    """Why no report of it is bounded, in words, where none is."""
+
+    unsaid: ClassVar[tuple[str, ...]] = ()
+    """Settings that people are not told of."""
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -84,6 +136,11 @@ class Mechanism:
         low, high = self.box(public)
         return inside(low, self.response(wish, public.average, self.parameters()), high)  # type: ignore[no-any-return]
 
+    @property
+    def release_epsilon(self) -> float:
+        """Total epsilon of what `enrol` releases; infinite, unless it is a `OneRelease`."""
+        return math.inf
+
     def enrol(self, costs: Costs, uniform: Array, weights: Any = 1, share: float | None = None) -> Costs | None:
         """A release made once at joining: the public surrogate to act on from then, or None."""
         return None
@@ -91,6 +148,51 @@ class Mechanism:
     def settings(self) -> dict[str, Any]:
         """Everything that makes this mechanism again, as `mechanism_from_settings` takes it."""
         return {"kind": self.kind} | {field.name: getattr(self, field.name) for field in self._fields()}
+
+    @classmethod
+    def needed(cls) -> list[str]:
+        """The settings that have no usual value."""
+        if not dataclasses.is_dataclass(cls):
+            return []
+        return [field.name for field in dataclasses.fields(cls) if field.default is dataclasses.MISSING]
+
+    @classmethod
+    def from_settings(cls, table: Table) -> Self:
+        """The mechanism of a table: its parameters by name, each a number, or a list where it takes one."""
+        values = {}
+        for field in dataclasses.fields(cls):  # type: ignore[arg-type]
+            usual = {} if field.default is dataclasses.MISSING else {"default": field.default}
+            kinds: Any = bool if field.type in (bool, "bool") else (int, float, list, tuple, np.ndarray)
+            what = "true or false" if kinds is bool else "a number (or a list, where it takes one)"
+            value = table.take(field.name, kinds, what, **usual)
+            values[field.name] = np.array(value, dtype=np.float64) if isinstance(value, list) else value
+        table.finish()
+        return cls(**values)
+
+    def in_words(self) -> str:
+        """Its settings for people: its name and its numbers, and what an epsilon is for."""
+        return self.describe(self.settings())
+
+    @classmethod
+    def describe(cls, settings: Mapping[str, Any]) -> str:
+        """Settings of such a mechanism for people."""
+        told = [str(settings["kind"])]
+        for name, value in settings.items():
+            if name != "kind" and name not in cls.unsaid and np.size(value):
+                told.append(_setting(name, value, cls.releases_once))
+        return ", ".join(told)
+
+    @classmethod
+    def recipes(cls, given: Planned) -> Iterable[Recipe]:
+        """The ways to make it for a plan. One that needs an epsilon and nothing else is made from it."""
+        return [Recipe(cls, cls.kind)] if cls.needed() == ["epsilon"] else []
+
+    def released_words(self, costs: Costs) -> Mapping[str, npt.NDArray[np.int64]]:
+        """Of the 2^53 words of the coin, how many release each thing, exactly, by client; empty: that is not known.
+
+        Where it is known, an audit counts instead of drawing.
+        """
+        return {}
 
     def __getitem__(self, clients: Clients) -> Self:
         """The mechanism of some of the clients: parameters that differ by client are cut out."""
@@ -105,6 +207,18 @@ class Mechanism:
 
     def _fields(self) -> tuple[dataclasses.Field[Any], ...]:
         return dataclasses.fields(self)  # type: ignore[arg-type]
+
+
+def _setting(name: str, value: Any, once: bool) -> str:
+    """One setting for people; of a list, how long it is."""
+    if np.ndim(value):
+        return f"{len(value)} {name}" if name.endswith("s") else f"{name} of {len(value)} clients"
+    said = value if isinstance(value, str) else f"{value:.4g}"
+    if name == "epsilon" and float(said) < value:  # never told smaller than it is
+        said = repr(float(value))
+    if name == "epsilon":
+        return f"total epsilon {said}" if once else f"epsilon {said} per report"
+    return f"{name} {said}"
 
 
 def check_mechanism(mechanism: object) -> None:

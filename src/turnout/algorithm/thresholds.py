@@ -14,6 +14,9 @@ import math
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal, localcontext
 from functools import lru_cache
 
+import numpy as np
+import numpy.typing as npt
+
 from turnout.errors import check_number, invalid
 
 WORDS = 2**53
@@ -57,10 +60,26 @@ def holds(low: int, high: int, epsilon: float) -> bool:
         >>> holds(WORDS // 4, 3 * WORDS // 4, 1.1), holds(WORDS // 4, 3 * WORDS // 4, 1.09)
         (True, False)
     """
+    return _holds(low, high, growth(epsilon))
+
+
+def _holds(low: int, high: int, factor: Decimal) -> bool:
     if not 0 < low <= high < WORDS:
         return False
-    factor = growth(epsilon)
     return high <= _DOWN.multiply(factor, Decimal(low)) and WORDS - low <= _DOWN.multiply(factor, Decimal(WORDS - high))
+
+
+def keeps(low: npt.ArrayLike, high: npt.ArrayLike, epsilon: float) -> bool:
+    """Whether boxes (one, or one for each client) keep both inequalities on the real coin, exactly.
+
+    Example:
+        >>> keeps(*widest_box(1.0), 1.0), keeps(0.25, [0.5, 0.75], 1.0)
+        (True, False)
+    """
+    factor = growth(epsilon)
+    words = np.broadcast_arrays(*(np.ceil(np.asarray(end, dtype=np.float64) * WORDS) for end in (low, high)))
+    boxes = {*zip(*(end.ravel().tolist() for end in words), strict=True)}
+    return all(_holds(int(least), int(most), factor) for least, most in boxes)
 
 
 @lru_cache(maxsize=1024)

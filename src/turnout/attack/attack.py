@@ -105,7 +105,7 @@ def infer(
 
 def _check(reports: Reports, family: CostFamily, checkpoints: list[int], stop: int | None) -> None:
     if len(family) != reports.clients:
-        raise invalid("family", f"of {reports.clients} clients, as the reports", len(family), "give a row a client")
+        raise invalid("family", f"of {reports.clients} clients, as the reports", len(family), "give one row per client")
     if not checkpoints or checkpoints[0] < 0 or checkpoints[-1] > reports.rounds:
         raise invalid("checkpoints", f"from 0 to {reports.rounds} rounds", checkpoints, "leave out what was not seen")
     if stop is not None and stop < 0:

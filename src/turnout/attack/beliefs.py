@@ -14,7 +14,7 @@ from turnout.problem import Array, PolynomialCosts
 _POINTS = 33  # of a client's grid of slopes
 _SPAN = 1e-4  # the lowest slope looked at, as a part of the highest
 _DROP = 9.0  # candidates this much below the best (in logs) are left out when narrowing
-_NARROWER = 22  # steps: a grid of which no more than these are left is made anew
+_NARROWER = 22  # steps: a grid of which no more than these are left is made again
 _FINER = 8  # steps between two points of the last grid
 
 

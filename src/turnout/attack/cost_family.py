@@ -44,7 +44,7 @@ class CostFamily:
             raise invalid("largest", allowed, "another value", "give each client the range of a coefficient")
         if np.max(np.sum(largest > 0.0, axis=1)) > max(_SUMMANDS):
             raise invalid(
-                "largest", f"of {max(_SUMMANDS)} terms a client at most", "more", "attack these clients apart"
+                "largest", f"of {max(_SUMMANDS)} terms per client at most", "more", "attack these clients apart"
             )
         object.__setattr__(self, "largest", largest)
 

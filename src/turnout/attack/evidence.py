@@ -1,4 +1,7 @@
-"""What reports say about costs: the likelihood of a candidate, by the very code that clients decide with."""
+"""The reports of a run, and what they say about costs: the likelihood of a candidate.
+
+It is computed by the very code that clients decide with.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,20 @@ import numpy.typing as npt
 from turnout.algorithm import Averaging, ClientState, Mechanism, Prior, Public, intent
 from turnout.errors import invalid
 from turnout.problem import Array, PolynomialCosts
+
+Indices = npt.NDArray[np.int64]
+
+_WIDTH = 0.01
+"""Rounds of a client are counted together where signal and odds of its average agree to so much (relative)."""
+
+_LEAST = 1e-12
+"""No report counts as less likely: rounds that are counted together must not rule out the truth."""
+
+_LARGEST = 1e12
+"""No signal counts as larger: all clients participate by then."""
+
+_BLOCK = 1000
+"""Rounds taken in together."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,7 +53,7 @@ class Reports:
             got = f"shapes {np.shape(self.signals)} and {bits.shape}"
             raise invalid("signals and bits", "of shapes (rounds,) and (rounds, clients)", got, "give one row a round")
         if np.any((bits != 0) & (bits != 1)):
-            raise invalid("bits", "0 or 1", sorted(np.unique(bits).tolist())[:5], "give who took part")
+            raise invalid("bits", "0 or 1", sorted(np.unique(bits).tolist())[:5], "give who participated")
         object.__setattr__(self, "bits", bits.astype(np.uint8, copy=False))
         object.__setattr__(self, "signals", np.asarray(self.signals, dtype=np.float64))
 
@@ -58,68 +75,6 @@ class Reports:
         return Reports(self.signals[:rounds], self.bits[:rounds])
 
 
-Indices = npt.NDArray[np.int64]
-
-WIDTH = 0.01
-"""Rounds of a client are counted together where signal and odds of its average agree to so much (relative)."""
-
-LEAST = 1e-12
-"""No report counts as less likely: rounds that are counted together must not rule out the truth."""
-
-LARGEST = 1e12
-"""No signal counts as larger: all clients come by then."""
-
-BLOCK = 1000
-"""Rounds taken in together."""
-
-
-def public_averages(
-    reports: Reports, start: Prior | None, averaging: Averaging, first: int, stop: int, state: ClientState | None
-) -> tuple[Array, ClientState]:
-    """Each client's average before it decides, as anyone works it out who sees its reports.
-
-    With averaging by the probability the true average is the client's own secret, and the running mean of its
-    reports stands in for it.
-
-    Returns:
-        Averages of rounds first to stop, shape (stop - first, clients), and the state after them.
-    """
-    moves = Averaging(averaging.remember)
-    if state is None:
-        begin, rounds = (1.0, 1.0) if start is None else (start.participations, start.rounds)
-        state = ClientState(np.full(reports.clients, begin), float(rounds))
-    averages = np.empty((stop - first, reports.clients))
-    for round in range(first, stop):
-        averages[round - first] = state.average
-        if round > 0 or start is not None:  # the paper's round 0 is the start itself
-            state = state.after(reports.bits[round].astype(np.float64), moves)
-    return averages, state
-
-
-class Cells(NamedTuple):
-    """Rounds of one client in which signal and average were nearly the same, counted together; shape (cells,) each."""
-
-    client: Indices
-    yes: Array
-    no: Array
-    signal: Array
-    average: Array
-
-
-def merge(cells: Cells) -> Cells:
-    """One cell for all that agree to `WIDTH`, with their mean signal and average; sorted by client."""
-    count = cells.yes + cells.no
-    near = np.clip(cells.average, 1e-9, 1.0 - 1e-4)
-    by_average = np.rint(np.log(near / (1.0 - near)) / WIDTH).astype(np.int64) + (1 << 15)
-    by_signal = np.rint(np.log(np.clip(cells.signal, 1e-9, LARGEST)) / WIDTH).astype(np.int64)  # a few thousand
-    key = (cells.client << 32) + (by_average << 16) + by_signal
-    keys, place = np.unique(key, return_inverse=True)
-    total = np.bincount(place, weights=count).astype(np.float64)
-    yes = np.bincount(place, weights=cells.yes).astype(np.float64)
-    signal, average = (np.bincount(place, weights=count * one) / total for one in (cells.signal, cells.average))
-    return Cells(np.asarray(keys >> 32), yes, total - yes, signal, average)
-
-
 class ReportEvidence:
     """What reports say where clients act on their costs.
 
@@ -133,22 +88,22 @@ class ReportEvidence:
     def __init__(self, mechanism: Mechanism, weights: Any = 1) -> None:
         self.mechanism = mechanism
         self.weights = weights
-        self._parts: list[Cells] = []
+        self._parts: list[_Cells] = []
 
     def add(self, signals: Array, averages: Array, bits: npt.NDArray[np.uint8]) -> None:
         """Take more rounds in: signals (rounds,), averages and bits (rounds, clients)."""
         yes = bits.astype(np.float64).ravel()
-        signal = np.broadcast_to(np.nan_to_num(signals, posinf=LARGEST)[:, None], bits.shape).ravel()
+        signal = np.broadcast_to(np.nan_to_num(signals, posinf=_LARGEST)[:, None], bits.shape).ravel()
         client: Indices = np.broadcast_to(np.arange(bits.shape[1]), bits.shape).ravel()
-        self._parts.append(merge(Cells(client, yes, 1.0 - yes, signal, averages.ravel())))
+        self._parts.append(_merge(_Cells(client, yes, 1.0 - yes, signal, averages.ravel())))
 
     @property
-    def cells(self) -> Cells:
+    def cells(self) -> _Cells:
         """All that was seen so far."""
         if not self._parts:
-            return Cells(np.empty(0, np.int64), *(np.empty(0) for _ in range(4)))
+            return _Cells(np.empty(0, np.int64), *(np.empty(0) for _ in range(4)))
         if len(self._parts) > 1:
-            self._parts = [merge(Cells(*(np.concatenate(column) for column in zip(*self._parts, strict=True))))]
+            self._parts = [_merge(_Cells(*(np.concatenate(column) for column in zip(*self._parts, strict=True))))]
         return self._parts[0]
 
     def log_likelihood(self, clients: Indices, units: PolynomialCosts, scale: Array) -> Array:
@@ -178,7 +133,7 @@ class ReportEvidence:
                 wish = intent(signal, weight, average, unit * scale[owner])
             chance = mechanism.probability(wish, public)
             for count, of in ((yes, chance), (no, 1.0 - chance)):
-                found = np.log(np.maximum(of, LEAST, out=of), out=of)
+                found = np.log(np.maximum(of, _LEAST, out=of), out=of)
                 total[:, mixture] += np.add.reduceat(np.multiply(found, count, out=of), edges, axis=0)
         return total
 
@@ -201,11 +156,58 @@ def evidence_at(
     for checkpoint in checkpoints:
         until = checkpoint if stop is None else min(checkpoint, stop)
         while done < until:
-            block = min(until, done + BLOCK)
-            averages, state = public_averages(reports, start, averaging, done, block, state)
+            block = min(until, done + _BLOCK)
+            averages, state = _public_averages(reports, start, averaging, done, block, state)
             decided = slice(1, None) if done == 0 and start is None else slice(None)
             evidence.add(reports.signals[done:block][decided], averages[decided], reports.bits[done:block][decided])
             done = block
         if state is None:
-            _, state = public_averages(reports, start, averaging, 0, 0, None)
+            _, state = _public_averages(reports, start, averaging, 0, 0, None)
         yield checkpoint, evidence, state.average
+
+
+def _public_averages(
+    reports: Reports, start: Prior | None, averaging: Averaging, first: int, stop: int, state: ClientState | None
+) -> tuple[Array, ClientState]:
+    """Each client's average before it decides, as anyone works it out who sees its reports.
+
+    With averaging by the probability the true average is the client's own secret, and the running mean of its
+    reports stands in for it.
+
+    Returns:
+        Averages of rounds first to stop, shape (stop - first, clients), and the state after them.
+    """
+    moves = Averaging(averaging.remember)
+    if state is None:
+        begin, rounds = (1.0, 1.0) if start is None else (start.participations, start.rounds)
+        state = ClientState(np.full(reports.clients, begin), float(rounds))
+    averages = np.empty((stop - first, reports.clients))
+    for round in range(first, stop):
+        averages[round - first] = state.average
+        if round > 0 or start is not None:  # the paper's round 0 is the start itself
+            state = state.after(reports.bits[round].astype(np.float64), moves)
+    return averages, state
+
+
+class _Cells(NamedTuple):
+    """Rounds of one client in which signal and average were nearly the same, counted together; shape (cells,) each."""
+
+    client: Indices
+    yes: Array
+    no: Array
+    signal: Array
+    average: Array
+
+
+def _merge(cells: _Cells) -> _Cells:
+    """One cell for all that agree to `_WIDTH`, with their mean signal and average; sorted by client."""
+    count = cells.yes + cells.no
+    near = np.clip(cells.average, 1e-9, 1.0 - 1e-4)
+    by_average = np.rint(np.log(near / (1.0 - near)) / _WIDTH).astype(np.int64) + (1 << 15)
+    by_signal = np.rint(np.log(np.clip(cells.signal, 1e-9, _LARGEST)) / _WIDTH).astype(np.int64)  # a few thousand
+    key = (cells.client << 32) + (by_average << 16) + by_signal
+    keys, place = np.unique(key, return_inverse=True)
+    total = np.bincount(place, weights=count).astype(np.float64)
+    yes = np.bincount(place, weights=cells.yes).astype(np.float64)
+    signal, average = (np.bincount(place, weights=count * one) / total for one in (cells.signal, cells.average))
+    return _Cells(np.asarray(keys >> 32), yes, total - yes, signal, average)

@@ -5,22 +5,20 @@ from __future__ import annotations
 import dataclasses
 
 import numpy as np
-import numpy.typing as npt
 
-from turnout.algorithm import MECHANISMS, Mechanism, Prior, mechanism_from_settings
+from turnout.algorithm import MECHANISMS, Mechanism, Prior, Step, mechanism_from_settings
 from turnout.attack.evidence import Reports
 from turnout.errors import TurnoutError, invalid
 from turnout.settings import Table
 from turnout.simulation import (
-    Crowd,
     Keep,
     NumpyEngine,
     Progress,
-    Stage,
+    Setup,
     Trajectory,
     continuation,
     run_rounds,
-    set_stage,
+    set_up,
 )
 
 
@@ -33,17 +31,6 @@ class NotReplayable(TurnoutError):
     """
 
 
-class _Witness(NumpyEngine):
-    """The readable engine, with someone watching who takes part."""
-
-    def __init__(self, crowd: Crowd, bits: npt.NDArray[np.uint8]) -> None:
-        super().__init__(crowd)
-        self._bits = bits
-
-    def _decided(self, round: int, participates: npt.NDArray[np.bool_]) -> None:
-        self._bits[round] = participates
-
-
 def reports_of(
     trajectory: Trajectory,
     *,
@@ -51,7 +38,7 @@ def reports_of(
     mechanism: Mechanism | None = None,
     progress: Progress | None = None,
 ) -> Reports:
-    """Who took part in each round of a run, saved or fresh, and the signal that decided it.
+    """Who participated in each round of a run, saved or fresh, and the signal that decided it.
 
     The run is made again with the readable engine, from its seed and settings, and every total and signal is
     compared with the run's own.
@@ -77,13 +64,17 @@ def reports_of(
     bits = np.empty((trajectory.rounds, int(trajectory.provenance["clients"])), dtype=np.uint8)
     if after is not None:
         bits[:first] = reports_of(after, mechanism=mechanism).bits
-    stage = _stage(trajectory, after, mechanism)
-    if after is None and stage.crowd.start is None:
+    setup = _setup(trajectory, after, mechanism)
+    if after is None and setup.clients.start is None:
         bits[0] = 1  # the paper's start: nobody decides
-    if run_rounds(_Witness(stage.crowd, bits), stage, progress):
+
+    def watch(round: int, step: Step) -> None:
+        bits[round] = step.participates
+
+    if run_rounds(NumpyEngine(setup.clients, watch), setup, progress):
         raise KeyboardInterrupt
-    _compare(trajectory, stage)
-    lag = stage.book.controller.lag
+    _compare(trajectory, setup)
+    lag = setup.log.controller.lag
     decided_by = np.maximum(np.arange(trajectory.rounds) - lag, 0)
     return Reports(trajectory.signal[decided_by], bits)
 
@@ -106,12 +97,12 @@ def mechanism_of(trajectory: Trajectory, own: Mechanism | None = None) -> Mechan
     return own
 
 
-def _stage(trajectory: Trajectory, after: Trajectory | None, mechanism: Mechanism | None) -> Stage:
+def _setup(trajectory: Trajectory, after: Trajectory | None, mechanism: Mechanism | None) -> Setup:
     """Everything as it was before the run."""
     if trajectory.problem is None:
         raise NotReplayable(
             "the run does not hold its problem (keep.state = false, or costs that are not polynomials), so that its "
-            "reports cannot be made again: run it anew with keep.state = true"
+            "reports cannot be made again: run it again with keep.state = true"
         )
     first = 0 if after is None else after.rounds
     if not 0 <= first < trajectory.rounds:
@@ -130,13 +121,13 @@ def _stage(trajectory: Trajectory, after: Trajectory | None, mechanism: Mechanis
     keep = after.keep if after is not None else Keep(every=trajectory.rounds, cost=False)
     seed = trajectory.provenance["seed"]
     arguments = dataclasses.replace(run, seed=seed, start=prior, keep=keep)
-    return set_stage(**{name: value for name, value in vars(arguments).items() if name != "engine"})
+    return set_up(**{name: value for name, value in vars(arguments).items() if name != "engine"})
 
 
-def _compare(trajectory: Trajectory, stage: Stage) -> None:
+def _compare(trajectory: Trajectory, setup: Setup) -> None:
     """Refuse a replay that is not the run."""
-    book, done = stage.book, trajectory.rounds
-    same = (book.participants[:done] == trajectory.participants) & (book.signal[:done] == trajectory.signal)
+    log, done = setup.log, trajectory.rounds
+    same = (log.participants[:done] == trajectory.participants) & (log.signal[:done] == trajectory.signal)
     if not same.all():
         raise NotReplayable(
             f"made again from its settings, the run differs from round {int(np.argmin(same))} on: it was continued "

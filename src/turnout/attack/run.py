@@ -1,4 +1,4 @@
-"""The attack on runs: on one that was saved, on a fresh one, on one whose clients spend their budgets."""
+"""The attack on runs: on one that was saved, a fresh one, and one whose clients stop when their budgets are spent."""
 
 from __future__ import annotations
 
@@ -16,39 +16,6 @@ from turnout.problem import Array, PolynomialCosts, Problem, optimum
 from turnout.simulation import Progress, Run, Trajectory
 
 
-def surrogate_after_stop(average: Array, signal: float, weights: Any = 1) -> PolynomialCosts:
-    """The public costs to act on once the budget is spent, so that nothing more is given away.
-
-    Taking part with the frozen average alone would open the control loop: nobody would answer the signal any more.
-    With these costs the intent is min(1, average * signal / signal at the stop), whatever happens later: public, and it
-    still answers.
-
-    Args:
-        average: the clients' public averages at the stop, shape (clients,). Where averages are not public (a server
-            that sees only the sum), a public constant in their place.
-        signal: at the stop, above 0.
-        weights: what each client brings.
-
-    Example:
-        >>> costs = surrogate_after_stop(np.array([0.2, 0.5]), signal=10.0)
-        >>> (20.0 * 0.3 / costs.slope(np.array([0.3, 0.3]))).round(3)
-        array([0.4, 1. ])
-    """
-    slope = signal * np.asarray(weights, dtype=np.float64) / np.asarray(average, dtype=np.float64)
-    return PolynomialCosts((slope / 2.0)[:, None], (2,))
-
-
-def usual_checkpoints(rounds: int) -> list[int]:
-    """0 (the prior alone), 100, 300, 1000, 3000, …, and the last round.
-
-    Example:
-        >>> usual_checkpoints(2000)
-        [0, 100, 300, 1000, 2000]
-    """
-    found = [first * 10**power for power in range(2, 12) for first in (1, 3)]
-    return [0, *(checkpoint for checkpoint in found if checkpoint < rounds), rounds]
-
-
 def attack_run(
     trajectory: Trajectory,
     checkpoints: Sequence[int] | None = None,
@@ -61,7 +28,7 @@ def attack_run(
 
     Args:
         trajectory: the run, as for `reports_of`; the family of its costs is public (`CostFamily.around`).
-        checkpoints: after how many rounds; `usual_checkpoints`, unless given.
+        checkpoints: after how many rounds; `_usual_checkpoints`, unless given.
         after: the run that this one continued on public data alone, the clients' budgets being spent: its costs
             are what is to be recovered.
         mechanism: the run's, where it is one of your own; turnout's are made again from the settings.
@@ -84,7 +51,7 @@ def attack_run(
     private = after or trajectory  # the run in which clients act on their own costs
     problem, settings = private.problem, private.provenance
     if problem is None or not isinstance(problem.costs, PolynomialCosts):
-        raise NotReplayable("the run does not hold its costs: run it anew with keep.state = true")
+        raise NotReplayable("the run does not hold its costs: run it again with keep.state = true")
     found = infer(
         reports,
         CostFamily.around(problem.costs),
@@ -93,30 +60,20 @@ def attack_run(
         start=None if settings["start"] is None else Prior(**settings["start"]),
         averaging=Averaging(**settings["averaging"]),
         stop=None if after is None else after.rounds,
-        checkpoints=usual_checkpoints(trajectory.rounds) if checkpoints is None else checkpoints,
+        checkpoints=_usual_checkpoints(trajectory.rounds) if checkpoints is None else checkpoints,
     )
     return (attack_errors(estimates, problem.costs) for estimates in found)
 
 
-def run_with_budget(run: Run, reports: int, **options: Any) -> tuple[Trajectory, Trajectory]:
-    """A run whose clients may report so many times about their costs, and act on public data alone from then on.
+def _usual_checkpoints(rounds: int) -> list[int]:
+    """0 (the prior alone), 100, 300, 1000, 3000, …, and the last round.
 
-    Args:
-        run: the settings; its rounds are those of both parts together.
-        reports: how many rounds the budget lasts, fewer than the run has.
-        options: as for `Run.go`.
-
-    Returns:
-        The run up to the stop, and the whole.
+    Example:
+        >>> _usual_checkpoints(2000)
+        [0, 100, 300, 1000, 2000]
     """
-    before = dataclasses.replace(run, rounds=reports).go(**options)
-    signal = float(before.signal[-max(1, reports // 2) :].mean())
-    public = surrogate_after_stop(before.average, signal, run.problem.unit_weights)
-    frozen = Problem(public, run.problem.capacity, run.problem.weights)
-    rest = dataclasses.replace(
-        run, problem=frozen, mechanism=Classical(), rounds=run.rounds - reports, start=before, keep=None
-    )
-    return before, rest.go(**options)
+    found = [first * 10**power for power in range(2, 12) for first in (1, 3)]
+    return [0, *(checkpoint for checkpoint in found if checkpoint < rounds), rounds]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -156,5 +113,48 @@ def attack_case(
     chosen = dataclasses.replace(run, mechanism=case.mechanism)
     if case.budget is None or case.budget >= run.rounds:
         return attack_run(chosen.go(**options), checkpoints, progress=progress)
-    before, whole = run_with_budget(chosen, case.budget, **options)
+    before, whole = _run_with_budget(chosen, case.budget, **options)
     return attack_run(whole, checkpoints, after=before, progress=progress)
+
+
+def _run_with_budget(run: Run, reports: int, **options: Any) -> tuple[Trajectory, Trajectory]:
+    """A run whose clients may report so many times about their costs, and act on public data alone from then on.
+
+    Args:
+        run: the settings; its rounds are those of both parts together.
+        reports: how many rounds the budget lasts, fewer than the run has.
+        options: as for `Run.go`.
+
+    Returns:
+        The run up to the stop, and the whole.
+    """
+    before = dataclasses.replace(run, rounds=reports).go(**options)
+    signal = float(before.signal[-max(1, reports // 2) :].mean())
+    public = surrogate_after_stop(before.average, signal, run.problem.unit_weights)
+    frozen = Problem(public, run.problem.capacity, run.problem.weights)
+    rest = dataclasses.replace(
+        run, problem=frozen, mechanism=Classical(), rounds=run.rounds - reports, start=before, keep=None
+    )
+    return before, rest.go(**options)
+
+
+def surrogate_after_stop(average: Array, signal: float, weights: Any = 1) -> PolynomialCosts:
+    """The public costs to act on once the budget is spent, so that nothing more is given away.
+
+    Taking part with the frozen average alone would open the control loop: nobody would answer the signal any more.
+    With these costs the intent is min(1, average * signal / signal at the stop), whatever happens later: public, and it
+    still answers.
+
+    Args:
+        average: the clients' public averages at the stop, shape (clients,). Where averages are not public (a server
+            that sees only the sum), a public constant in their place.
+        signal: at the stop, above 0.
+        weights: what each client brings.
+
+    Example:
+        >>> costs = surrogate_after_stop(np.array([0.2, 0.5]), signal=10.0)
+        >>> (20.0 * 0.3 / costs.slope(np.array([0.3, 0.3]))).round(3)
+        array([0.4, 1. ])
+    """
+    slope = signal * np.asarray(weights, dtype=np.float64) / np.asarray(average, dtype=np.float64)
+    return PolynomialCosts((slope / 2.0)[:, None], (2,))

@@ -29,7 +29,6 @@ from turnout.algorithm import (
     Public,
     SeededCoins,
     client_step,
-    intent,
 )
 from turnout.errors import TurnoutError, invalid
 from turnout.privacy import Observer
@@ -136,7 +135,7 @@ class MechanismReporter:
         self, costs: Costs, state: ClientState, signal: float, uniform: Array
     ) -> tuple[ClientState, npt.NDArray[np.bool_]]:
         """One round."""
-        after, yes = client_step(
+        after, yes, *_ = client_step(
             costs, self.mechanism, state, signal, uniform, weights=self.weight, averaging=self.averaging
         )
         if self.refuses and self.averaging.takes_back:
@@ -147,10 +146,9 @@ class MechanismReporter:
     def words(self, costs: Costs, signal: float, averages: Array) -> npt.NDArray[np.int64]:
         """How many of the 2^53 words of a real coin say yes, exactly, at these averages, shape (averages,)."""
         alike = costs[np.zeros(len(averages), dtype=np.int64)]
-        with np.errstate(all="ignore"):
-            wish = intent(signal, self.weight, averages, alike.slope(averages))
-        probability = self.mechanism.probability(wish, Public(average=averages, signal=signal))
-        return np.ceil(np.broadcast_to(probability, averages.shape) * float(WORDS)).astype(np.int64)
+        state, uniform = ClientState(averages, 1.0), np.zeros(len(averages))
+        step = client_step(alike, self.mechanism, state, signal, uniform, weights=self.weight)
+        return np.ceil(np.broadcast_to(step.probability, averages.shape) * float(WORDS)).astype(np.int64)
 
 
 @dataclass(frozen=True, eq=False)

@@ -22,7 +22,6 @@ from turnout.algorithm import (
     RandomizedResponse,
     SeededCoins,
     TrackingClamp,
-    in_words,
     widest_box,
 )
 from turnout.audit.bounds import epsilon_of_words
@@ -78,12 +77,12 @@ class Subject:
         if not isinstance(reporter, MechanismReporter):
             return []
         costs = self.costs or usual_costs()
-        if isinstance(reporter.mechanism, Memoized):
+        if reporter.mechanism.releases_once:
             of, events = "total", list(_releases(reporter.mechanism, costs))
-        elif not reporter.mechanism.releases_once:
+        else:
             signals = usual_signals(self.claims[0].rounds) if self.signals is None else self.signals
             of, events = "report", list(_reports(reporter, costs, signals))
-        else:
+        if not events:
             return []
         lower, event, words, other = max((epsilon_of_words(*found[1:]), *found) for found in events)
         held = [claim for claim in self.claims if claim.of == of and claim.delta == 0.0]
@@ -112,11 +111,11 @@ def _reports(
             yield _counted(f"a {answer} at average {averages[at]:.6g}, signal {signal:g}", words[:, at], list(costs))
 
 
-def _releases(mechanism: Memoized, costs: Mapping[str, Costs]) -> Iterator[_Counted]:
-    """Each level that may be released."""
-    words = np.concatenate([mechanism.words_by_level(cost) for cost in costs.values()])
-    for level, some in zip(mechanism.levels, words.T, strict=True):
-        yield _counted(f"the release of {level:.4g}", some, list(costs))
+def _releases(mechanism: Mechanism, costs: Mapping[str, Costs]) -> Iterator[_Counted]:
+    """Each thing that may be released, where the mechanism can count the words of it."""
+    words = [mechanism.released_words(cost) for cost in costs.values()]
+    for thing in words[0]:
+        yield _counted(f"the release of {thing}", np.concatenate([each[thing] for each in words]), list(costs))
 
 
 def _counted(event: str, words: npt.NDArray[np.int64], costs: Sequence[str]) -> _Counted:
@@ -146,7 +145,7 @@ def mechanism_subject(
     signals = usual_signals(rounds, getattr(mechanism, "price", 1.0))
     reporter = MechanismReporter(mechanism, prior, coins=coins)
     from_there = f", from average {prior.average:g}" if mechanism.needs_public_average else ""
-    name = f"{in_words(mechanism.settings())}{from_there}"
+    name = f"{mechanism.in_words()}{from_there}"
     return Subject(name, reporter, claims or of_mechanism(mechanism, rounds, delta), signals)
 
 
@@ -168,7 +167,7 @@ def sum_subject(
     """
     reporter = SumReporter(mechanism, observer, coins=coins)
     held = claims or of_sum(mechanism, observer, rounds, delta)
-    words = f"{name or in_words(mechanism.settings())}, only the sum with {observer.honest} others"
+    words = f"{name or mechanism.in_words()}, only the sum with {observer.honest} others"
     if len(set(reporter.weights.tolist())) > 1:
         words += f", weight {reporter.weights[0]} among {', '.join(map(str, reporter.weights[1:].tolist()))}"
     return Subject(words, reporter, held, values=reporter.values)
@@ -265,7 +264,7 @@ def hidden_bits_subject(
     if refuses:
         costs = {"by the signal": PolynomialCosts([[50.0]], (2,)), "by the history": _steep(20, 0.28, 1.0)}
         signals = {"falling": np.array([100.0, 1.0])}
-    return Subject(f"{in_words(mechanism.settings())}, {what}", reporter, held, signals, costs, reporter.values)
+    return Subject(f"{mechanism.in_words()}, {what}", reporter, held, signals, costs, reporter.values)
 
 
 def _steep(power: int, average: float, wish: float) -> PolynomialCosts:

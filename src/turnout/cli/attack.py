@@ -111,9 +111,7 @@ def _fresh(settings: Path | None, given: dict[str, Any]) -> Run:
 
 def _name(run: Run, budget: int | None) -> str:
     """A mechanism in words, and for how many reports it is."""
-    from turnout.algorithm import in_words
-
-    return in_words(run.mechanism.settings()) + ("" if budget is None else f", for {budget} reports")
+    return run.mechanism.in_words() + ("" if budget is None else f", for {budget} reports")
 
 
 def _work(targets: list[Target], quiet: bool) -> tuple[Lines, bool]:

@@ -135,11 +135,11 @@ def _of_mechanism(
     observer: Observer | None,
     seed: int | None,
 ) -> Subject:
-    from turnout.algorithm import mechanism_from_settings
+    from turnout.algorithm import MECHANISMS, Mechanism, mechanism_from_settings
     from turnout.audit import Claim, mechanism_subject, sum_subject
     from turnout.settings import Table
 
-    if values["kind"] in ("clamp", "randomized-response", "tracking-clamp"):
+    if not (made := MECHANISMS.get(values["kind"], Mechanism)).releases_once and "epsilon" in made.needed():
         values.setdefault("epsilon", 1.0)
     mechanism = mechanism_from_settings(Table(values, "mechanism"))
     claims = _claimed(claim, lifetime, rounds, delta)

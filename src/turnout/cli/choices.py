@@ -55,9 +55,11 @@ Capacity = Annotated[
 
 
 def mechanism_option(default: str) -> Any:
-    """The option that names a mechanism; the names stand here, since help must not wait for NumPy."""
-    names = "classical, paper-coin, capped-coin, randomized-response, clamp, tracking-clamp, memoized, learned-memoized"
-    return typer.Option(help=f"One of {names}.", show_default=default, autocompletion=mechanism_names)
+    """The option that names a mechanism; ours are named by their files, since help must not wait for NumPy."""
+    files = sorted((Path(__file__).parents[1] / "algorithm" / "mechanisms").glob("[!_]*.py"))
+    names = ", ".join(file.stem.replace("_", "-") for file in files)
+    told = f"One of {names}, or an installed package's."
+    return typer.Option(help=told, show_default=default, autocompletion=mechanism_names)
 
 
 MechanismChoice = Annotated[str | None, mechanism_option("classical")]

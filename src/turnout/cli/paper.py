@@ -20,36 +20,23 @@ def paper(
     [bold]Example:[/bold] turnout paper
     """
     from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-    from turnout.paper import FIGURES, SETTINGS, mechanisms, reproduce
+    from turnout.paper import reproduce
 
     try:
         output.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise FileProblem(f"{output}: cannot be written ({error.strerror}): choose another folder") from error
-    runs = SETTINGS["seeds"].value * len(mechanisms())
-    stages = ["one run in full", "seeds", "populations", "forecast", *(f"figure {figure.NAME}" for figure in FIGURES)]
     console = Console(stderr=True)
-    columns = (
-        TextColumn("{task.description:28}"),
-        BarColumn(),
-        TextColumn("{task.percentage:3.0f} %"),
-        TimeElapsedColumn(),
-    )
+    columns = (TextColumn("{task.description:20}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
-        tasks = {stage: bar.add_task(stage, total=None, visible=False) for stage in [*stages, "claims and report"]}
-        current = ""
+        tasks: dict[str, TaskID] = {}
 
-        def say(stage: str, done: int) -> None:
-            nonlocal current
-            if stage != current and current:
-                bar.update(tasks[current], total=1, completed=1)
-            current = stage
-            bar.update(
-                tasks[stage], total=runs if stage in ("seeds", "populations") else None, completed=done, visible=True
-            )
+        def say(stage: str, done: int, total: int) -> None:
+            if stage not in tasks:
+                tasks[stage] = bar.add_task(stage, total=total)
+            bar.update(tasks[stage], completed=done)
 
         report = reproduce(output, say)
-        bar.update(tasks[current], total=1, completed=1)
     typer.echo(report)

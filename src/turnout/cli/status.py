@@ -10,7 +10,6 @@ from typing import Annotated, Any
 import typer
 
 from turnout.cli import choices
-from turnout.service import Address, Unreachable, what_to_correct
 
 HEALTHY, TROUBLED = 0, 1
 """The exit codes; like every error of a command, no answer is 2."""
@@ -32,6 +31,7 @@ def status(
 
     [bold]Example:[/bold] turnout status http://127.0.0.1:8441 --password-file operator.password
     """
+    from turnout.service import Unreachable
     from turnout.service.operator import read_password, troubles
 
     ask = _Asking(url, read_password(password_file), ca)
@@ -53,6 +53,8 @@ class _Asking:
     def __init__(self, url: str, password: str, ca: Path | None) -> None:
         from urllib.request import HTTPRedirectHandler, HTTPSHandler, build_opener
 
+        from turnout.service import Address
+
         class NoRedirects(HTTPRedirectHandler):
             """The password is for this address alone."""
 
@@ -69,6 +71,8 @@ class _Asking:
         from http.client import HTTPException
         from urllib.error import HTTPError, URLError
         from urllib.request import Request
+
+        from turnout.service import Unreachable, what_to_correct
 
         request = Request(self._url + path, headers={"Authorization": f"Basic {self._token}"})
         try:

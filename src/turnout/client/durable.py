@@ -65,17 +65,6 @@ class StoreRolledBack(TurnoutError):
     """The client's store is older than its ledger: bits that were reported are not on file."""
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class _Stepping(ClientState):
-    """A history that notes what it was moved by: the bit or the probability."""
-
-    moved: float = 0.0
-
-    def after(self, moved: Array, averaging: Averaging) -> ClientState:
-        later = super().after(moved, averaging)
-        return _Stepping(later.participations, later.rounds, later.memory, float(moved[0]))
-
-
 @dataclass(frozen=True)
 class Terms:
     """What a server says when a client joins a run; all of it is public.
@@ -404,16 +393,18 @@ class DurableClient:
         return KeyedCoins(self._ledger.key, now).uniform([self._seams.client_id], round)
 
     def _toss(self, round: int, signal: float, state: ClientState) -> Decision:
-        before = _Stepping(state.participations, state.rounds, self._memory)
+        before = ClientState(state.participations, state.rounds, self._memory)
         uniform = self._uniform("tossed", round, signal, state)
         costs = self._costs if self._memory is None else self._memory
         assert costs is not None  # one of them is there
-        after, bits = client_step(
-            costs, self._mechanism, before, signal, uniform, weights=self._terms.weight, averaging=self._terms.averaging
+        terms = self._terms
+        step = client_step(
+            costs, self._mechanism, before, signal, uniform, weights=terms.weight, averaging=terms.averaging
         )
-        assert isinstance(after, _Stepping)
+        bit = bool(step.participates[0])
+        moved = float(bit) if terms.averaging.by == "bit" else float(step.probability[0])
         epsilon = 0.0 if self._memory is not None else self._kind.epsilon
-        return Decision(round, "tossed", bool(bits[0]), after.moved, signal, epsilon=epsilon)
+        return Decision(round, "tossed", bit, moved, signal, epsilon=epsilon)
 
     def _stop(self, round: int, signal: float, state: ClientState, spent: BudgetSpent) -> Decision:
         """After the stop: min(1, average * signal / signal then), all public, and it still answers the signal."""

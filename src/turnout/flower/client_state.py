@@ -120,11 +120,12 @@ class StudyState:
         history = self._history(kept, question)
         before = history.before(round)
         state = replace(before, memory=self._released(kept, costs, mechanism))
-        after, bits = client_step(costs, mechanism, state, question.signal, self._coins.uniform([self._client], round))
-        history.add(round, before, after)
-        kept |= {"history": history.body(), "last": round, "bit": bool(bits[0]), "spent": kept.get("spent", 0) + spends}
+        step = client_step(costs, mechanism, state, question.signal, self._coins.uniform([self._client], round))
+        history.add(round, before, step.state)
+        bit = bool(step.participates[0])
+        kept |= {"history": history.body(), "last": round, "bit": bit, "spent": kept.get("spent", 0) + spends}
         self._keep(kept)
-        return bool(bits[0])
+        return bit
 
     def last_training_seconds(self) -> float | None:
         """How long the last training took; None before the first."""

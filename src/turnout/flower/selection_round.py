@@ -13,7 +13,7 @@ from flwr.serverapp import Grid
 from flwr.serverapp import strategy as flower
 from flwr.serverapp.strategy import Strategy
 
-from turnout.algorithm import Controller, Mechanism, Prior
+from turnout.algorithm import Controller, Heard, Mechanism, Prior, ServerState, server_step
 from turnout.errors import TurnoutError, invalid
 from turnout.flower.protocol import (
     ABSTAINED,
@@ -306,8 +306,7 @@ class Selection:
 
     def __post_init__(self) -> None:
         self._mechanism, self._shares = mechanism_text(self.mechanism), shares_reached(self.mechanism)
-        self._state: Any = self.controller.start()
-        self._signals: list[float] = [self._state.signal]
+        self._server = ServerState.start(self.controller)
         self._uncounted: dict[int, list[int]] = {}
         self._told_of_stops: set[str] = set()
         self.reports = 0  # the most that any one client has made
@@ -315,7 +314,7 @@ class Selection:
     @property
     def signal(self) -> float:
         """What decides the coming round: the newest signal, or an older one where the controller lags."""
-        return self._signals[max(0, len(self._signals) - 1 - self.controller.lag)]
+        return self._server.deciding
 
     def records(self, round: int, phase: str) -> Callable[[int], ConfigRecord]:
         """From a node to what it is told in a round: the same for all, but for answers of theirs that were lost."""
@@ -336,9 +335,8 @@ class Selection:
 
     def close(self, tally: Tally, round: int) -> None:
         """The bits are in: move the signal. A round in which nobody was heard says nothing."""
-        if tally.heard:
-            self._state = self.controller.step(self._state, len(tally.volunteers), self.capacity)
-        self._signals.append(self._state.signal)
+        known = Heard(enough=tally.heard > 0)
+        self._server = server_step(self.controller, self._server, len(tally.volunteers), self.capacity, known)
         self.reports += tally.reported
         heard = {*tally.volunteers, *tally.said_no}
         for node in tally.asked:

@@ -3,9 +3,9 @@
 `reproduce` makes them all.
 """
 
-from turnout.paper.reproduce import FIGURES, reproduce
+from turnout.paper.figures import FIGURES, panels
+from turnout.paper.reproduction import reproduce
 from turnout.paper.settings import SETTINGS, mechanisms, server
-from turnout.paper.style import panels
 
 __all__ = ["FIGURES", "SETTINGS", "mechanisms", "panels", "reproduce", "server"]
 

@@ -10,8 +10,7 @@ import numpy as np
 from turnout.algorithm import coin_probability
 from turnout.paper.runs import Numbers, paper_problem
 from turnout.paper.settings import CLASSICAL, SETTINGS, beta_name
-from turnout.paper.sources import full_runs, seeds
-from turnout.paper.store import Store
+from turnout.paper.tables import Store, full_runs, seeds
 
 HOLDS, CONDITION, FAILS = "holds", "holds with a condition", "does not hold"
 MISPRINT = "a misprint"

@@ -7,13 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from turnout.paper import fig1_distance, fig2_cost, fig3_privacy_error, fig4_turnout, fig5_signal
 from turnout.paper.claims import CONDITION, FAILS, HOLDS, MISPRINT
+from turnout.paper.figures import COLOURS, FIGURES, LABELS
 from turnout.paper.runs import Numbers
 from turnout.paper.settings import CLASSICAL, SETTINGS, beta_name
-from turnout.paper.sources import forecasts, seeds
-from turnout.paper.store import Store
-from turnout.paper.style import COLOURS, LABELS
+from turnout.paper.tables import Store, forecasts, seeds
 from turnout.report import INK, Markup, Page, Trace, band, bars, chart, line
 
 _COLOURS = COLOURS | {CLASSICAL: INK}  # on a page, grey follows light and dark
@@ -28,11 +26,8 @@ def make_page(store: Store, results: dict[str, Any]) -> Page:
         "reproduced, forecast without simulating, and checked claim by claim.",
     )
     _opening(page, results)
-    _figure_1(page, fig1_distance.compute(store))
-    _figure_2(page, fig2_cost.compute(store))
-    _figure_3(page, fig3_privacy_error.compute(store))
-    _figure_4(page, fig4_turnout.compute(store))
-    _figure_5(page, fig5_signal.compute(store))
+    for write, figure in zip((_figure_1, _figure_2, _figure_3, _figure_4, _figure_5), FIGURES, strict=True):
+        write(page, figure.compute(store))
     _forecast(page, store, results)
     _claims(page, results["claims"])
     _closing(page, results)

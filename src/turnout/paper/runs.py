@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from typing import Any
 
@@ -18,7 +16,6 @@ from turnout.simulation import Keep, Trajectory, simulate
 from turnout.theory import predict
 
 Numbers = dict[str, npt.NDArray[Any]]
-Tick = Callable[[], None]
 
 
 @lru_cache(maxsize=1)
@@ -53,19 +50,12 @@ def full_run(mechanism: Mechanism) -> Numbers:
     }
 
 
-def over_seeds(mechanism: Mechanism, seeds: Sequence[int], *, populations: bool, tick: Tick) -> Numbers:
-    """The curves of many runs, shape (seeds, …): other coins, and with `populations` other clients too."""
-
-    def one(seed: int) -> Numbers:
-        problem = paper_problem(seed) if populations else paper_problem()
-        # Of other populations only the end is looked at.
-        found = curves(problem, mechanism, _run(problem, mechanism, seed, ends_only=populations))
-        tick()
-        return found
-
-    with ThreadPoolExecutor() as pool:
-        runs = list(pool.map(one, seeds))
-    return {name: np.array([run[name] for run in runs]) for name in runs[0]}
+def seeded_run(mechanism: Mechanism, seed: int, kind: str) -> Numbers:
+    """The curves of a run with other coins ("seeds"), or with other coins and other clients ("populations")."""
+    populations = kind == "populations"
+    problem = paper_problem(seed) if populations else paper_problem()
+    # Of other populations only the end is looked at.
+    return curves(problem, mechanism, _run(problem, mechanism, seed, ends_only=populations))
 
 
 def curves(problem: Problem, mechanism: Mechanism, run: Trajectory) -> Numbers:

@@ -246,8 +246,11 @@ def _grow(
 
 def _point(maker: Maker, total: float, known: dict[Any, float | None]) -> Point | str:
     """The mechanism at the largest epsilon within a total; or why there is none."""
-    box = maker.make(1.0).box(Public(average=np.float64(0.5)))
-    key = (maker.releases_once, *map(float, box), total)  # equal boxes have equal accounts, which take the longest
+    key: Any = (maker.name, total)
+    if not maker.releases_once:  # equal boxes have equal accounts, which take the longest
+        made = [maker.make(epsilon) for epsilon in (0.1, 1.0, 4.0)]
+        boxes = [one.box(Public(average=np.float64(0.5))) for one in made]
+        key = (made[0].needs_public_average, *np.ravel(boxes).tolist(), total)
     if key not in known:
         known[key] = largest_within(maker, total)
     epsilon = known[key]

@@ -3,29 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
 
 from turnout.algorithm import (
+    MECHANISMS,
     Averaging,
-    Clamp,
     IntegralController,
-    LearnedMemoized,
     Mechanism,
-    Memoized,
     Prior,
-    RandomizedResponse,
+    Recipe,
     SeededCoins,
-    TrackingClamp,
     released,
-    releases_once,
 )
 from turnout.display import off
 from turnout.plan.wish import Wish
-from turnout.privacy import EVERY_REPORT, PUBLIC_DESIGN, Account, Observer, account_of, best_release
+from turnout.privacy import EVERY_REPORT, PUBLIC_DESIGN, Account, Observer, account_of
 from turnout.problem import Problem, optimum
 from turnout.theory import Forecast, predict, reachable, tune
 
@@ -151,8 +146,6 @@ SMALLEST, LARGEST = 1e-3, 12.0
 """Between these an epsilon (per report, or of a release) is searched."""
 
 _SAMPLE = 400  # clients that stand for more in a search; the plan itself is made for all
-_TYPES = 50  # that the channel of a search tells apart
-_TOO_HIGH = 3.0  # times the price is what learning begins with where nothing is known, as in docs/floor.md
 
 
 @dataclass(frozen=True, eq=False)
@@ -186,22 +179,14 @@ class Offer:
 
 
 class Maker:
-    """How a kind of mechanism is made for an epsilon, and what that gives."""
+    """What a mechanism's recipe gives for a wish."""
 
-    def __init__(self, kind: str, wish: Wish, make: Callable[[float], Mechanism], start: Prior) -> None:
-        self.kind, self.wish, self.make, self.start = kind, wish, lru_cache(maxsize=64)(make), start
+    def __init__(self, made: type[Mechanism], recipe: Recipe, wish: Wish) -> None:
+        self.kind, self.releases_once, self._is_slow = made.kind, made.releases_once, made.needs_public_average
+        self.name, self.against_it, self._gap = recipe.name, recipe.against_it, recipe.gap
+        self.wish, self.make = wish, lru_cache(maxsize=64)(recipe.make)
+        self.start = Prior(*recipe.start or (min(1.0, wish.share), 10))
         self._sample = _sample(wish.problem)
-
-    @property
-    def releases_once(self) -> bool:
-        """Whether epsilon is for a lifetime, not for each report."""
-        return releases_once(self.kind)
-
-    @property
-    def name(self) -> str:
-        """Its kind, and around what it clamps where that is not a half."""
-        center = self.make(1.0).settings()["center"] if self.kind == Clamp.kind else 0.5
-        return self.kind if center == 0.5 else f"{self.kind} around {center:.3g}"
 
     def account(self, epsilon: float) -> Account:
         """What it gives away in all rounds, against whom, and under which assumptions."""
@@ -227,13 +212,13 @@ class Maker:
     def gap(self, epsilon: float) -> float:
         """The expected gap after the planned rounds (in the limit, where that makes no difference)."""
         mechanism, problem = self.make(epsilon), self.wish.problem
-        if isinstance(mechanism, Memoized):
-            return _channel(problem, epsilon)[1]
-        if isinstance(mechanism, LearnedMemoized):  # what learning costs, only trying tells
+        if self._gap is not None:
+            return self._gap(epsilon)
+        if self.releases_once:  # what a release costs, only trying tells
             return float(np.mean(released_gaps(problem, mechanism)))
-        if self.kind != TrackingClamp.kind:
+        if not self._is_slow:
             return predict(problem, mechanism).gap
-        tuned = tune(self._sample, mechanism, self.start)  # it approaches the optimum slowly: the rounds matter
+        tuned = tune(self._sample, mechanism, self.start)  # its box moves with the average: the rounds matter
         server = tuned.controller(settled=True)
         return predict(self._sample, mechanism, self.wish.rounds, server, start=self.start, exact=200).gap
 
@@ -244,34 +229,17 @@ class Maker:
 
 
 def makers(wish: Wish) -> list[Maker]:
-    """Every mechanism that promises something against the observer of a wish."""
-    share = wish.share
-    usual = Prior(min(1.0, share), 10)
-
-    def best_memoized(epsilon: float) -> Mechanism:
-        return _channel(wish.problem, epsilon)[0]
-
-    def learned(epsilon: float) -> Mechanism:
-        if not wish.guessed:  # beside memoized, which is told all: as one that is told nothing
-            return LearnedMemoized(epsilon, _TOO_HIGH * optimum(wish.problem).price)
-        channel = _channel(wish.problem, epsilon)[0]
-        return LearnedMemoized(epsilon, channel.price, channel.levels, channel.least)
-
-    found = [Maker(Clamp.kind, wish, Clamp, usual), Maker(RandomizedResponse.kind, wish, RandomizedResponse, usual)]
-    if not wish.guessed:  # it needs the price
-        found.append(Maker(Memoized.kind, wish, best_memoized, usual))
-    found.append(Maker(LearnedMemoized.kind, wish, learned, usual))
-    if abs(share - 0.5) > 0.02:
-        found.append(Maker(Clamp.kind, wish, lambda epsilon: Clamp(epsilon, float(share)), usual))
-    if wish.observer == EVERY_REPORT:  # its box follows the average, which only this observer knows
-        found.append(Maker(TrackingClamp.kind, wish, TrackingClamp, Prior(min(0.9, max(0.1, share)), 20)))
-    return found
+    """Every mechanism that promises something against the observer of a wish, and says how it is made."""
+    public = wish.observer == EVERY_REPORT  # only this observer knows averages
+    usable = [made for made in MECHANISMS.values() if public or not made.needs_public_average]
+    return [Maker(made, recipe, wish) for made in usable for recipe in made.recipes(wish)]
 
 
 def largest_within(maker: Maker, budget: float) -> float | None:
     """The largest epsilon whose total stays within a budget; None if even the smallest does not."""
-    if maker.releases_once:
-        return min(budget, LARGEST)
+    if maker.releases_once:  # its epsilon is the total, if it promises one at all
+        epsilon = min(budget, LARGEST)
+        return epsilon if maker.account(epsilon).epsilon <= budget else None
     low, high = SMALLEST, LARGEST
     if maker.account(low).epsilon > budget:
         return None
@@ -314,13 +282,6 @@ def smallest_within(maker: Maker, gap: float) -> float | None:
         value = excess(middle)
         low, above, high, below = (middle, value, high, below) if value > 0.0 else (low, above, middle, value)
     return high
-
-
-@lru_cache(maxsize=128)
-def _channel(problem: Problem, epsilon: float) -> tuple[Memoized, float]:
-    """(the best Memoized for a population, its expected gap), from a programme of few types."""
-    found = best_release(problem, epsilon, _TYPES)
-    return found.memoized(), found.reached
 
 
 def _sample(problem: Problem) -> Problem:

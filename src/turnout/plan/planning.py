@@ -6,14 +6,12 @@ import contextlib
 from dataclasses import dataclass, replace
 from typing import Any
 
-from turnout.algorithm import LearnedMemoized, Mechanism, Prior, TrackingClamp
+from turnout.algorithm import MECHANISMS, Mechanism, Prior
 from turnout.display import card, off
 from turnout.errors import TurnoutError
 from turnout.plan.offers import LARGEST, Maker, Offer, Outlook, largest_within, makers, outlook, smallest_within
 from turnout.plan.wish import Wish
 from turnout.privacy import EVERY_REPORT, PUBLIC_DESIGN, Account, shown
-
-_LEARNS = "must learn what memoized is told, and comes less close: the one to take (--guessed) where costs are unknown"
 
 
 class Impossible(TurnoutError):
@@ -123,8 +121,8 @@ def _choose(wish: Wish) -> tuple[Maker, Offer, tuple[Offer, ...]]:
 
 def _answer(maker: Maker, wish: Wish) -> Offer:
     """The best that one kind can do."""
-    if _learns_what_is_known(maker, wish):
-        return Offer(maker.name, None, against_it=_LEARNS)
+    if maker.against_it:
+        return Offer(maker.name, None, against_it=maker.against_it)
     if wish.budget is not None:
         epsilon = largest_within(maker, wish.budget)
         if epsilon is None:
@@ -158,11 +156,6 @@ def _against(offer: Offer, chosen: Offer, wish: Wish) -> Offer:
     return Offer(offer.name, offer.mechanism, offer.account, offer.gap, offer.start, told)
 
 
-def _learns_what_is_known(maker: Maker, wish: Wish) -> bool:
-    """Whether it would learn from levels what memoized, which is offered too, is told."""
-    return maker.kind == LearnedMemoized.kind and not wish.guessed
-
-
 def _measure(offer: Offer, wish: Wish) -> str:
     """What offers are compared by: the gap within a budget, or else the total epsilon."""
     return f"{100 * offer.gap:.3g} %" if wish.budget is not None else shown(offer.total_epsilon)
@@ -170,14 +163,13 @@ def _measure(offer: Offer, wish: Wish) -> str:
 
 def _horizon(offer: Offer, wish: Wish) -> str:
     """When an offer has the gap that it is compared by."""
-    return f"after {wish.rounds:,} rounds" if offer.name == TrackingClamp.kind else "in the long run"
+    assert offer.mechanism is not None  # it has a gap
+    return f"after {wish.rounds:,} rounds" if offer.mechanism.needs_public_average else "in the long run"
 
 
 def _without_promise() -> tuple[Offer, ...]:
-    return (
-        Offer("paper-coin", None, against_it='promises nothing: a "no" proves that the client did not want to come'),
-        Offer("classical", None, against_it="promises nothing: the probability is the intent itself"),
-    )
+    found = [made for made in MECHANISMS.values() if made.unbounded]
+    return tuple(Offer(made.kind, None, against_it=f"promises nothing: {made.unbounded}") for made in found)
 
 
 def _nearest(wish: Wish) -> str:
@@ -200,7 +192,7 @@ def _nearest(wish: Wish) -> str:
 
 def _closest(wish: Wish) -> list[str]:
     """How close the least private offer comes, whatever the budget."""
-    able = [maker for maker in makers(wish) if not _learns_what_is_known(maker, wish) and maker.is_feasible(LARGEST)]
+    able = [maker for maker in makers(wish) if not maker.against_it and maker.is_feasible(LARGEST)]
     offers = [maker.offer(LARGEST) for maker in able]
     found = []
     for offer in offers:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 
-from turnout.algorithm import Averaging
+from turnout.algorithm import Averaging, Memoized
 from turnout.errors import invalid
-from turnout.privacy import EVERY_REPORT, OBSERVERS, SUM, Observer
+from turnout.privacy import EVERY_REPORT, OBSERVERS, SUM, Observer, best_release
 from turnout.problem import Problem, check_problem
+
+_TYPES = 50  # that the channel of a search tells apart
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,6 +87,10 @@ class Wish:
         """How averages move: an account against the sum needs states that remember no hidden bit."""
         return Averaging(by="bit" if self.observer == EVERY_REPORT else "probability")
 
+    def channel(self, epsilon: float) -> tuple[Memoized, float]:
+        """(the best `Memoized` for these costs, its expected gap), from a programme of few types."""
+        return _channel(self.problem, epsilon)
+
     @property
     def _others(self) -> int:
         """The most that hide a client: all but itself and one who looks on."""
@@ -93,3 +100,9 @@ class Wish:
     def share(self) -> float:
         """The average that meets the capacity."""
         return self.problem.capacity / self.problem.most
+
+
+@lru_cache(maxsize=128)
+def _channel(problem: Problem, epsilon: float) -> tuple[Memoized, float]:
+    found = best_release(problem, epsilon, _TYPES)
+    return found.memoized(), found.reached

@@ -10,20 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from turnout.algorithm import (
-    Clamp,
-    Classical,
-    LearnedMemoized,
-    Mechanism,
-    Memoized,
-    OneRelease,
-    PaperCoin,
-    Public,
-    RandomizedResponse,
-    TrackingClamp,
-    check_mechanism,
-    on_the_coin,
-)
+from turnout.algorithm import MECHANISMS, Mechanism, Public, check_mechanism, keeps, on_the_coin
 from turnout.errors import check_kind, invalid
 from turnout.privacy.accounting import provided, report_epsilon
 from turnout.privacy.observer import OWN_BOX, OWN_BOXES, OWN_CHANNEL, OWN_PROBABILITY, Observer
@@ -94,38 +81,45 @@ def certificate(mechanism: Mechanism, observer: Observer = Observer()) -> Certif
 def _of_ones_own(mechanism: Mechanism) -> tuple[str, ...]:
     """What a mechanism from elsewhere says of itself, and nothing here can check."""
     found = []
-    if isinstance(mechanism, OneRelease) and type(mechanism) not in (Memoized, LearnedMemoized):
+    is_proven = MECHANISMS.has_proofs_of(mechanism)
+    if mechanism.releases_once and not is_proven:
         found.append(OWN_CHANNEL)
     if type(mechanism).probability is not Mechanism.probability:
         found.append(OWN_PROBABILITY)
     if type(mechanism).box is not Mechanism.box:
         found.append(OWN_BOX)
-    if mechanism.needs_public_average and type(mechanism) is not TrackingClamp:
+    if mechanism.needs_public_average and not is_proven:
         found.append(OWN_BOXES)
     return tuple(found)
 
 
 def _bound(mechanism: Mechanism) -> tuple[float, str, str]:
-    """(epsilon, per report or for a lifetime, why). What is derived from a mechanism of ours may have another box."""
-    if isinstance(mechanism, OneRelease) and mechanism.releases_once:
-        return mechanism.epsilon, "lifetime", "one release at joining; reports hold nothing else"
+    """(epsilon, per report or for a lifetime, why). A report's is what the box keeps, whatever the mechanism states."""
     if mechanism.releases_once:
-        return math.inf, "lifetime", "what it releases at joining has no bound: make it a OneRelease with an epsilon"
-    kind = type(mechanism)
-    if kind is Classical:
-        return math.inf, "report", "the probability is the intent itself"
-    if kind is PaperCoin:
-        return math.inf, "report", 'at intent 1 a "no" cannot happen'
-    if kind in (RandomizedResponse, Clamp):  # exact integers: see turnout.algorithm.thresholds
-        assert isinstance(mechanism, (RandomizedResponse, Clamp))
-        low, high = mechanism.parameters()
-        return mechanism.epsilon, "report", f"the box [{low:.4g}, {high:.4g}]"
-    if kind is TrackingClamp:  # a margin for all rounding: see docs/proofs/tracking-clamp.md
-        assert isinstance(mechanism, TrackingClamp)
-        return mechanism.epsilon, "report", "the widest box around the public average"
+        epsilon = mechanism.release_epsilon
+        return epsilon, "lifetime", _ONE_RELEASE if math.isfinite(epsilon) else _FREE_RELEASE
+    low, high = _box(mechanism)
+    stated = getattr(mechanism, "epsilon", None)
+    if isinstance(stated, (int, float)) and 0.0 < stated <= _LARGEST and keeps(low, high, stated):
+        epsilon = float(stated)
+    else:
+        epsilon = box_epsilon(low, high)
+    if math.isinf(epsilon) and mechanism.unbounded:
+        return epsilon, "report", mechanism.unbounded
     if mechanism.needs_public_average:
-        low, high = mechanism.box(Public(average=_AVERAGES))
-        return box_epsilon(low, high), "report", "its boxes around the public average"
+        return epsilon, "report", "its boxes around the public average"
+    return epsilon, "report", f"the box [{float(np.min(low)):.4g}, {float(np.max(high)):.4g}]"
+
+
+_ONE_RELEASE = "one release at joining; reports hold nothing else"
+_FREE_RELEASE = "what it releases at joining has no bound: make it a OneRelease with an epsilon"
+_LARGEST = 30.0  # that a mechanism can state: see `check_epsilon`
+
+
+def _box(mechanism: Mechanism) -> tuple[Any, Any]:
+    """Its box, or where that follows the average, many."""
+    if mechanism.needs_public_average:
+        return mechanism.box(Public(average=_AVERAGES))
     try:
         low, high = mechanism.box(Public())
     except TypeError as error:  # it reckons with an average, and none was given
@@ -133,7 +127,7 @@ def _bound(mechanism: Mechanism) -> tuple[float, str, str]:
         allowed = "True where the box follows the average"
         raise invalid(name, allowed, mechanism.needs_public_average, "set it to True") from error
     _check_fixed(mechanism, low, high)
-    return box_epsilon(low, high), "report", f"the box [{float(np.min(low)):.4g}, {float(np.max(high)):.4g}]"
+    return low, high
 
 
 _AVERAGES = np.concatenate([[1e-9, 1.0 - 1e-9], np.linspace(0.0, 1.0, 2001)])
@@ -161,7 +155,7 @@ def worst_of(promises: Sequence[Certificate], parts: str) -> Certificate:
         parts: what they were, in words.
 
     Example:
-        >>> from turnout.algorithm import Clamp
+        >>> from turnout.algorithm import Clamp, Classical
         >>> print(worst_of([certificate(Clamp(1.0)), certificate(Classical())], "clamp, then classical"))
         no bound per report: the probability is the intent itself (clamp, then classical)
     """

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from turnout.algorithm import releases_once
+from turnout.algorithm import MECHANISMS, Mechanism
 from turnout.privacy import provided
 from turnout.report.page import Markup, Page, escape
 from turnout.report.traces import Look, Trace, band, chart, line, look, points
@@ -116,7 +116,7 @@ def described(row: Mapping[str, Any], names: Sequence[str]) -> str:
         said = f"{value:,.6g}" if isinstance(value, (int, float)) and not isinstance(value, bool) else str(value)
         label = name.removeprefix("mechanism.").replace(".", " ")
         if label == "epsilon":
-            said += " in total" if releases_once(row[KIND]) else " per report"
+            said += " in total" if MECHANISMS.get(row[KIND], Mechanism).releases_once else " per report"
         words.append(said if name == KIND else f"{label} {said}")
     return ", ".join(words) or "all runs"
 

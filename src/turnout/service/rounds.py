@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
 from statistics import median_high
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from turnout.algorithm import EVERYONE, Heard, ServerState, server_step
 from turnout.privacy import LAST
 from turnout.service.protocol import Offer
 from turnout.service.rules import Rules
@@ -213,23 +213,19 @@ def _refuse_beyond(room: float, codes: Codes, members: Members, random: np.rando
 
 
 def _after(rules: Rules, position: Position, closed: ClosedRound, members: Members, on: bytes) -> Position:
-    state: Any = type(rules.controller.start())(**position.controller)
-    if closed.frozen:
-        state = state._replace(signal=state.signal * thinning(rules, closed, members) ** 2)
-    else:
-        state = rules.controller.step(state, closed.demand, closed.capacity)
-    state = state._replace(signal=min(float(state.signal), rules.most_signal(closed.capacity)))
-    offered = position.signal if rules.controller.lag else state.signal
-    return Position(position.round + 1, float(offered), state._asdict(), on)
+    controller = rules.controller
+    signals = (float(position.offered), position.signal)[-1 - controller.lag :]
+    state = ServerState(position.round, signals, type(controller.start())(**position.controller))
+    heard = Heard(enough=False, thinning=thinning(rules, closed, members)) if closed.frozen else EVERYONE
+    most = rules.most_signal(closed.capacity)
+    after = server_step(controller, state, closed.demand, closed.capacity, heard, most_signal=most)
+    return Position(after.round, after.deciding, after.controller._asdict(), on)
 
 
 def thinning(rules: Rules, closed: ClosedRound, members: Members) -> float:
     """By how much one missed round has thinned the missing devices' averages: the mean of n / (n + 1).
 
-    In an outage nothing is known of the turnout, so that the signal must not follow it. Yet averages fall while
-    devices are away, and a device with the cost x^p comes back with an intent that is x^(2-p) times as high: were the
-    signal merely held, all would come at once. So it sinks by the square of the thinning, which is
-    exact for p = 4 and a caution of a few rounds for p = 2.
+    `server_step` lowers the signal of an outage by it.
 
     Example:
         >>> from turnout.algorithm import Clamp

@@ -3,7 +3,7 @@
 Engines from NumPy to GPU and Ray give the same bits; a `Trajectory` holds what was recorded.
 """
 
-from turnout.simulation.clients import Crowd
+from turnout.simulation.clients import SimulatedClients
 from turnout.simulation.engines.choose import ENGINES, choose_engine
 from turnout.simulation.engines.engine import AtHome, Engine, JaxOptions, RayOptions, advance_by_passes
 from turnout.simulation.engines.numpy import NumpyEngine
@@ -12,7 +12,7 @@ from turnout.simulation.recording import Keep
 from turnout.simulation.run import replicate, simulate
 from turnout.simulation.run_settings import Run, continuation, run_from_settings
 from turnout.simulation.schedule import ABSENT, AWAY, PRESENT, Schedule, schedule_from_settings
-from turnout.simulation.setup import Stage, set_stage
+from turnout.simulation.setup import Setup, set_up
 from turnout.simulation.trajectory import UNKNOWN, Trajectory, mechanisms_in_words, privacy_in_words
 from turnout.simulation.workers import spread
 
@@ -23,7 +23,6 @@ __all__ = [
     "PRESENT",
     "UNKNOWN",
     "AtHome",
-    "Crowd",
     "Engine",
     "JaxOptions",
     "Keep",
@@ -32,7 +31,8 @@ __all__ = [
     "RayOptions",
     "Run",
     "Schedule",
-    "Stage",
+    "Setup",
+    "SimulatedClients",
     "Trajectory",
     "advance_by_passes",
     "choose_engine",
@@ -43,7 +43,7 @@ __all__ = [
     "run_from_settings",
     "run_rounds",
     "schedule_from_settings",
-    "set_stage",
+    "set_up",
     "simulate",
     "spread",
 ]

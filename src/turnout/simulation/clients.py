@@ -44,7 +44,7 @@ Newcomers = npt.NDArray[np.int64] | range
 
 
 @dataclass
-class Crowd:
+class SimulatedClients:
     """All clients of a run; engines replace `state` round by round.
 
     Attributes:
@@ -52,7 +52,7 @@ class Crowd:
         weights: what each brings, or None for 1.
         mechanism, averaging, coins: as for `client_step`.
         state: the histories.
-        start: how a newcomer begins; None is the paper's, where it takes part at once.
+        start: how a newcomer begins; None is the paper's, where it participates at once.
     """
 
     costs: Costs
@@ -72,7 +72,7 @@ class Crowd:
         return self.costs if self.state.memory is None else self.state.memory
 
     @classmethod
-    def gather(
+    def of(
         cls,
         problem: Problem,
         mechanism: Mechanism,
@@ -80,15 +80,15 @@ class Crowd:
         coins: SeededCoins,
         start: Prior | None,
         schedule: Schedule,
-    ) -> Crowd:
-        """The clients before round 0; histories get a length each only if the schedule needs it."""
+    ) -> SimulatedClients:
+        """The clients of a problem before round 0; histories get a length each only if the schedule needs it."""
         clients = len(problem)
         rounds: Array | float = np.ones(clients) if schedule.has_movement else 1.0
         state = AlikeState(1.0, clients, rounds, released(problem, mechanism, coins))
         return cls(problem.costs, problem.weights, mechanism, averaging, coins, state, start)
 
     def welcome(self, newcomers: Newcomers, here: Newcomers) -> int:
-        """Start the history of newcomers; returns what those bring who take part at once.
+        """Start the history of newcomers; returns what those bring who participate at once.
 
         With the paper's start these are the ones that are `here`; who is away begins by missing a round.
 

@@ -7,25 +7,27 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from turnout.simulation.clients import Crowd
-from turnout.simulation.engines.engine import Engine
+from turnout.simulation.clients import SimulatedClients
 from turnout.simulation.recording import Measures
 from turnout.simulation.schedule import ABSENT, PRESENT, Span
-from turnout.simulation.server_log import Book
-from turnout.simulation.setup import Stage
+from turnout.simulation.server_log import ServerLog
+from turnout.simulation.setup import Setup
+
+if TYPE_CHECKING:
+    from turnout.simulation.engines.engine import Engine
 
 Progress = Callable[[int, int], None]
 """Called now and then with (rounds done, rounds in all)."""
 
 
-def run_rounds(engine: Engine, stage: Stage, progress: Progress | None = None) -> bool:
-    """Run the book to its end, recording on the way; returns whether Ctrl-C stopped it before."""
-    crowd, book, recorder = stage.crowd, stage.book, stage.recorder
-    total = len(book.participants)
+def run_rounds(engine: Engine, setup: Setup, progress: Progress | None = None) -> bool:
+    """Run the log to its end, recording on the way; returns whether Ctrl-C stopped it before."""
+    clients, log, recorder = setup.clients, setup.log, setup.recorder
+    total = log.rounds
     pace = _Pace()
     status = None
 
@@ -33,44 +35,44 @@ def run_rounds(engine: Engine, stage: Stage, progress: Progress | None = None) -
         return engine.measure(recorder.keep, status)
 
     with contextlib.closing(engine), _deferred_interrupt() as stop_asked:
-        for span in stage.schedule.spans(book.round, total, len(crowd), book.capacity):
-            status, book.capacity = span.status, span.capacity
-            _begin(engine, crowd, book, span)
-            recorder.note(book.round - 1, measured)
-            while book.round < span.stop and not stop_asked():
-                pace.advance(engine, book, min(span.stop, recorder.next_due(book.round) + 1))
-                recorder.note(book.round - 1, measured)
+        for span in setup.schedule.spans(log.round, total, len(clients), log.capacity):
+            status, log.capacity = span.status, span.capacity
+            _begin(engine, clients, log, span)
+            recorder.note(log.round - 1, measured)
+            while log.round < span.stop and not stop_asked():
+                pace.advance(engine, log, min(span.stop, recorder.next_due(log.round) + 1))
+                recorder.note(log.round - 1, measured)
                 if progress:
-                    progress(book.round, total)
+                    progress(log.round, total)
             if stop_asked():
                 break
-        recorder.note(book.round - 1, measured, last=True)
+        recorder.note(log.round - 1, measured, last=True)
         if recorder.keep.state:
             engine.gather()
-        return stop_asked() and book.round < total
+        return stop_asked() and log.round < total
 
 
-def _begin(engine: Engine, crowd: Crowd, book: Book, span: Span) -> None:
-    """Welcome newcomers. With the paper's start their first round is spent here, by taking part."""
-    engine.enter(span.status)
+def _begin(engine: Engine, clients: SimulatedClients, log: ServerLog, span: Span) -> None:
+    """Welcome newcomers. With the paper's start their first round is spent here, by participating."""
+    engine.set_status(span.status)
     if not len(span.newcomers):
         return
     here = span.newcomers
     if span.status is not None:
         here = np.asarray(here)[span.status[span.newcomers] == PRESENT]
     came = engine.welcome(span.newcomers, here)
-    if crowd.start is not None:
+    if clients.start is not None:
         return
-    if len(span.newcomers) == len(crowd):  # nobody else is there
-        book.enter(came)
+    if len(span.newcomers) == len(clients):  # nobody else is there
+        log.close_round(came)
         return
-    others = np.full(len(crowd), PRESENT, np.uint8) if span.status is None else span.status.copy()
+    others = np.full(len(clients), PRESENT, np.uint8) if span.status is None else span.status.copy()
     others[span.newcomers] = ABSENT
     if others.any():
-        engine.enter(others)
-        came += engine.draw(book.round, [book.deciding(book.round)])[0]
-        engine.enter(span.status)
-    book.enter(came)
+        engine.set_status(others)
+        came += engine.draw(log.round, [log.server.deciding])[0]
+        engine.set_status(span.status)
+    log.close_round(came)
 
 
 class _Pace:
@@ -79,9 +81,9 @@ class _Pace:
     def __init__(self) -> None:
         self.rounds = 2
 
-    def advance(self, engine: Engine, book: Book, stop: int) -> None:
+    def advance(self, engine: Engine, log: ServerLog, stop: int) -> None:
         begun = time.perf_counter()
-        engine.advance(book, min(stop, book.round + self.rounds))
+        engine.advance(log, min(stop, log.round + self.rounds))
         took = time.perf_counter() - begun
         self.rounds = self.rounds * 2 if took < 0.025 else max(2, self.rounds // 2) if took > 0.1 else self.rounds
 

@@ -11,11 +11,11 @@ from turnout.errors import Interrupted, check_kind
 from turnout.privacy import Observer
 from turnout.problem import Problem
 from turnout.simulation.engines.choose import choose_engine, named_options
-from turnout.simulation.engines.engine import EngineChoice, JaxOptions, check_room, free_memory
+from turnout.simulation.engines.engine import EngineChoice, JaxOptions, check_memory, free_memory
 from turnout.simulation.loop import Progress, run_rounds
 from turnout.simulation.recording import Keep
 from turnout.simulation.schedule import Schedule
-from turnout.simulation.setup import set_stage
+from turnout.simulation.setup import set_up
 from turnout.simulation.trajectory import Trajectory
 from turnout.simulation.workers import available_cores
 
@@ -46,7 +46,7 @@ def simulate(
         seed: of the coins; 0 unless given, or the continued run's.
         engine: "auto", "numpy", "numba", "jax" (a GPU, or several), "jax32" (faster, and equal only
             statistically) or "ray" (a cluster); or `JaxOptions` or `RayOptions`.
-        start: None for the paper's start (everyone takes part in round 0), a public `Prior`, or a `Trajectory` to
+        start: None for the paper's start (everyone participates in round 0), a public `Prior`, or a `Trajectory` to
             continue exactly as if it had never stopped. (A continued run may be given another problem, of as many
             clients: costs that drift. Or another mechanism: its certificate is then the worst of all parts.)
         schedule: who joins, leaves or is away, and a capacity that changes; the continued run's, unless given.
@@ -69,13 +69,13 @@ def simulate(
         >>> round(float(run.last(400).mean()), -1)
         600.0
     """
-    stage = set_stage(problem, mechanism, controller, rounds, seed, start, schedule, averaging, keep, observer)
-    if stage.recorder.keep.state:
+    setup = set_up(problem, mechanism, controller, rounds, seed, start, schedule, averaging, keep, observer)
+    if setup.recorder.keep.state:
         held, remedy = f"the final state of {len(problem):,} clients", "use keep=Keep(state=False)"
-        check_room(held, 10 * len(problem), free_memory(), "here", remedy)
-    chosen, why = choose_engine(engine, stage.crowd, threads, len(stage.book.participants))
-    interrupted = run_rounds(chosen, stage, progress)
-    trajectory = stage.trajectory(chosen.name, why)
+        check_memory(held, 10 * len(problem), free_memory(), "here", remedy)
+    chosen, why = choose_engine(engine, setup.clients, threads, setup.log.rounds)
+    interrupted = run_rounds(chosen, setup, progress)
+    trajectory = setup.trajectory(chosen.name, why)
     if interrupted:
         raise Interrupted(trajectory)
     return trajectory
@@ -111,7 +111,7 @@ def replicate(
         >>> [run.provenance["seed"] for run in runs]
         [0, 1, 2]
     """
-    check_kind("seeds", seeds, Iterable, "whole numbers, one a run", "write seeds=range(3) for three runs")
+    check_kind("seeds", seeds, Iterable, "whole numbers, one per run", "write seeds=range(3) for three runs")
     wanted = list(seeds)
     together = _in_one_call(problem, mechanism, controller, rounds, wanted, engine, options)
     if together is not None:
@@ -139,11 +139,11 @@ def _in_one_call(
     if not seeds or not isinstance(asked, JaxOptions) or isinstance(options.get("start"), Trajectory):
         return None
     given = [options.get(name) for name in ("start", "schedule", "averaging", "keep", "observer")]
-    stage = set_stage(problem, mechanism, controller, rounds, seeds[0], *given)
-    choose_engine(asked, stage.crowd, rounds=rounds)[0].close()  # refuses what cannot run there
-    from turnout.simulation.jax_replicas import can_be_batched, replicate_on_device
+    setup = set_up(problem, mechanism, controller, rounds, seeds[0], *given)
+    choose_engine(asked, setup.clients, rounds=rounds)[0].close()  # refuses what cannot run there
+    from turnout.simulation.engines.jax.replicas import can_be_batched, replicate_on_device
 
-    if not can_be_batched(stage):
+    if not can_be_batched(setup):
         return None
-    runs: list[Trajectory] = replicate_on_device(stage, seeds, asked, options.get("progress"))
+    runs: list[Trajectory] = replicate_on_device(setup, seeds, asked, options.get("progress"))
     return runs

@@ -61,7 +61,7 @@ def run_from_settings(table: Table) -> Run:
     [controller]
     gain = 0.0075
     initial = 0.35
-    [start]                     # absent: the paper's, everyone takes part in round 0
+    [start]                     # absent: the paper's, everyone participates in round 0
     average = 0.5
     rounds = 10
     [averaging]

@@ -17,7 +17,7 @@ from turnout.settings import Table
 Status = npt.NDArray[np.uint8]
 
 ABSENT, PRESENT, AWAY = 0, 1, 2
-"""Not a member (no history moves); a member that decides; a member that cannot take part, and
+"""Not a member (no history moves); a member that decides; a member that cannot participate, and
 counts the round as not participating."""
 
 
@@ -47,9 +47,9 @@ class Schedule:
 
     Args:
         join: round -> clients that start their history then; all others start at round 0.
-            A client that left and joins again starts anew.
+            A client that left and joins again starts from the beginning.
         leave: round -> clients that are members no longer.
-        away: (first, stop, clients): members that cannot take part from round first until before
+        away: (first, stop, clients): members that cannot participate from round first until before
             stop; they count these rounds as not participating.
         capacity: round -> the capacity from then on.
 

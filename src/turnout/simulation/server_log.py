@@ -1,60 +1,92 @@
-"""The server's book: signals and totals round by round, and the controller's state."""
+"""The server of a simulation: its state, and the log of every round that it closed."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from turnout.algorithm import Controller
+from turnout.algorithm import Controller, IntegralController, IntegralState, ServerState, server_step
 from turnout.problem import Array
+from turnout.simulation.trajectory import Trajectory
 
 
 @dataclass
-class Book:
-    """What the server knows. `signal[k]` is Theta(k), `participants[k]` the total of round k.
+class ServerLog:
+    """What the server knows, round by round.
 
     Attributes:
         controller: how the signal moves.
-        capacity: what is needed in each round; set anew where a schedule changes it.
-        signal: shape (rounds + 1,): the last is the next round's.
-        participants: shape (rounds,).
+        capacity: what is needed in each round; set again where a schedule changes it.
+        server: the server's state, with the open round.
+        signal: `signal[k]` is Theta(k), shape (rounds + 1,): the last is the next round's.
+        participants: `participants[k]` is the total of round k, shape (rounds,).
         capacities: the capacity of each round, shape (rounds,).
-        round: how many rounds are entered.
-        state: the controller's.
     """
 
     controller: Controller
     capacity: float
+    server: ServerState
     signal: Array
     participants: npt.NDArray[np.int64]
     capacities: Array
-    round: int = 0
-    state: Any = field(default=None)
 
     @classmethod
-    def open(cls, controller: Controller, capacity: float, rounds: int) -> Book:
-        """An empty book for so many rounds."""
-        state = controller.start()
-        book = cls(
-            controller, capacity, np.zeros(rounds + 1), np.zeros(rounds, np.int64), np.zeros(rounds), state=state
-        )
-        book.signal[0] = state.signal
-        return book
+    def start(cls, controller: Controller, capacity: float, rounds: int) -> ServerLog:
+        """An empty log of so many rounds."""
+        server = ServerState.start(controller)
+        log = cls(controller, capacity, server, np.zeros(rounds + 1), np.zeros(rounds, np.int64), np.zeros(rounds))
+        log.signal[0] = server.signals[-1]
+        return log
 
-    def deciding(self, round: int) -> float:
-        """The signal that decides a round: `lag` rounds old.
+    @classmethod
+    def resume(cls, before: Trajectory, controller: Controller, capacity: float, rounds: int) -> ServerLog:
+        """The log of a run as it was when it stopped, for so many rounds more."""
+        done, held = before.rounds, before.controller_state  # of a run that was read from a file, by name
+        log = cls.start(controller, capacity, done + rounds)
+        state = type(log.server.controller)(**(held if isinstance(held, dict) else held._asdict()))
+        log.signal[:done], log.signal[done] = before.signal, state.signal
+        log.participants[:done], log.capacities[:done] = before.participants, before.capacity
+        log.server = ServerState(done, log._signals_at(done), state)
+        return log
 
-        Paper: Algorithms 2 and 3: X(k+1) is drawn from Theta(k).
+    @property
+    def round(self) -> int:
+        """The open round: how many are closed."""
+        return self.server.round
+
+    @property
+    def rounds(self) -> int:
+        """How many rounds there will be."""
+        return len(self.participants)
+
+    @property
+    def compiled_controller(self) -> IntegralController | None:
+        """The controller, if a compiled loop may take its `integral_signal` for the whole of `server_step`."""
+        return self.controller if type(self.controller) is IntegralController else None
+
+    def close_round(self, total: int) -> None:
+        """Close the open round with this total."""
+        round = self.server.round
+        self.server = server_step(self.controller, self.server, total, self.capacity)
+        self.participants[round], self.capacities[round] = total, self.capacity
+        self.signal[round + 1] = self.server.signals[-1]
+
+    def close_rounds(self, totals: Any, signals: Any) -> None:
+        """Take over rounds that a compiled loop closed.
+
+        Args:
+            totals: of each of them.
+            signals: after each of them, by `integral_signal` with the `compiled_controller`.
         """
-        return float(self.signal[max(0, round - self.controller.lag)])
+        first, stop = self.round, self.round + len(totals)
+        self.participants[first:stop], self.capacities[first:stop] = totals, self.capacity
+        self.signal[first + 1 : stop + 1] = signals
+        self.server = ServerState(stop, self._signals_at(stop), IntegralState(float(self.signal[stop])))
 
-    def enter(self, total: int) -> None:
-        """Close a round with this total: the controller sets the next signal."""
-        self.participants[self.round] = total
-        self.capacities[self.round] = self.capacity
-        self.state = self.controller.step(self.state, total, self.capacity)
-        self.round += 1
-        self.signal[self.round] = self.state.signal
+    def _signals_at(self, round: int) -> tuple[float, ...]:
+        """The signals that decide a round and those after it, as in `ServerState`."""
+        lag = self.controller.lag
+        return tuple(float(self.signal[max(0, known)]) for known in range(round - lag, round + 1))

@@ -1,9 +1,9 @@
-"""Everything in its place before a run, new or continued, and put together after it."""
+"""Set up a run, new or continued, and put together what it gave."""
 
 from __future__ import annotations
 
 import platform
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -23,60 +23,60 @@ from turnout.errors import check_kind, invalid
 from turnout.privacy import EVERY_REPORT, Observer
 from turnout.problem import PolynomialCosts, Problem, check_capacity, check_problem
 from turnout.settings import Table
-from turnout.simulation.clients import Crowd
+from turnout.simulation.clients import SimulatedClients
 from turnout.simulation.recording import Keep, Recorder
 from turnout.simulation.schedule import ABSENT, Schedule, schedule_from_settings
-from turnout.simulation.server_log import Book
+from turnout.simulation.server_log import ServerLog
 from turnout.simulation.trajectory import Trajectory, check_parts, observer_of
 from turnout.theory import check_feasible
 from turnout.version import __version__
 
 
 @dataclass
-class Stage:
-    """The clients, the server's book and the recorder of one run."""
+class Setup:
+    """The clients, the server's log and the recorder of one run."""
 
     problem: Problem
     schedule: Schedule
-    crowd: Crowd
-    book: Book
+    clients: SimulatedClients
+    log: ServerLog
     recorder: Recorder
     observer: Observer
     earlier: list[dict[str, Any]] = field(default_factory=list)  # the parts of a run continued with another mechanism
 
     def trajectory(self, engine: str, why: str) -> Trajectory:
         """What the run gave, so far."""
-        book, keep, crowd = self.book, self.recorder.keep, self.crowd
-        done = book.round
+        log, keep, clients = self.log, self.recorder.keep, self.clients
+        done = log.round
         return Trajectory(
-            signal=book.signal[:done],
-            participants=book.participants[:done],
-            capacity=book.capacities[:done],
+            signal=log.signal[:done],
+            participants=log.participants[:done],
+            capacity=log.capacities[:done],
             checkpoints=np.array(self.recorder.rounds, dtype=np.int64),
             **self.recorder.columns(),
-            state=crowd.state if keep.state else None,
-            controller_state=book.state,
+            state=clients.state if keep.state else None,
+            controller_state=log.server.controller,
             problem=self.problem if keep.state and isinstance(self.problem.costs, PolynomialCosts) else None,
             keep=keep,
             provenance=self._provenance() | {"engine": engine, "engine_reason": why},
         )
 
     def _provenance(self) -> dict[str, Any]:
-        crowd, clients = self.crowd, len(self.problem)
+        clients = self.clients
         found: dict[str, Any] = {
             "turnout": __version__,
             "python": platform.python_version(),
             "numpy": np.__version__,
-            "seed": int(crowd.coins.seed),
-            "rounds": self.book.round,
-            "rounds_asked": len(self.book.participants),
-            "clients": clients,
+            "seed": int(clients.coins.seed),
+            "rounds": self.log.round,
+            "rounds_asked": self.log.rounds,
+            "clients": len(clients),
             "capacity": float(self.problem.capacity),
-            "mechanism": crowd.mechanism.settings(),
-            "controller": self.book.controller.settings(),
-            "start": None if crowd.start is None else {"average": crowd.start.average, "rounds": crowd.start.rounds},
-            "averaging": {"remember": crowd.averaging.remember, "by": crowd.averaging.by},
-            "schedule": self.schedule.settings(clients),
+            "mechanism": clients.mechanism.settings(),
+            "controller": self.log.controller.settings(),
+            "start": None if clients.start is None else asdict(clients.start),
+            "averaging": {"remember": clients.averaging.remember, "by": clients.averaging.by},
+            "schedule": self.schedule.settings(len(clients)),
         }
         if self.observer.sees != EVERY_REPORT:
             found["observer"] = {"sees": self.observer.sees, "honest": self.observer.honest}
@@ -85,7 +85,7 @@ class Stage:
         return found | ({"earlier": self.earlier} if self.earlier else {})
 
 
-def set_stage(
+def set_up(
     problem: Problem,
     mechanism: Mechanism,
     controller: Controller,
@@ -96,7 +96,7 @@ def set_stage(
     averaging: Averaging | None,
     keep: Keep | None,
     observer: Observer | None = None,
-) -> Stage:
+) -> Setup:
     """Check the arguments of `simulate`, and make ready a new run or a continued one."""
     _check_kinds(problem, mechanism, controller, schedule, averaging, keep)
     before = start if isinstance(start, Trajectory) else None
@@ -114,15 +114,16 @@ def set_stage(
     recorder = Recorder(keep)
     coins = SeededCoins(seed)
     if before is None:
-        crowd = Crowd.gather(problem, mechanism, averaging, coins, _prior(start), schedule)
-        return Stage(problem, schedule, crowd, Book.open(controller, problem.capacity, rounds), recorder, observer)
+        clients = SimulatedClients.of(problem, mechanism, averaging, coins, _prior(start), schedule)
+        log = ServerLog.start(controller, problem.capacity, rounds)
+        return Setup(problem, schedule, clients, log, recorder, observer)
     _check_continues(before, problem, keep)
     recorder.resume(before.checkpoints, before.columns())
-    crowd = _take_up_crowd(before, problem, mechanism, averaging, coins, schedule)
-    book = _take_up_book(before, problem, controller, rounds)
+    clients = _take_up_clients(before, problem, mechanism, averaging, coins, schedule)
+    log = ServerLog.resume(before, controller, problem.capacity, rounds)
     earlier = _earlier(before, problem, mechanism, averaging, seed)
     check_parts(earlier, observer)
-    return Stage(problem, schedule, crowd, book, recorder, observer, earlier)
+    return Setup(problem, schedule, clients, log, recorder, observer, earlier)
 
 
 def seen_by(observer: Observer, problem: Problem, averaging: Averaging, schedule: Schedule, rounds: int) -> Observer:
@@ -191,14 +192,14 @@ def _layout(keep: Keep) -> tuple[Any, ...]:
     return (keep.every, keep.cost, keep.distance_to is not None, keep.histogram, str(keep.settings().get("averages")))
 
 
-def _take_up_crowd(
+def _take_up_clients(
     before: Trajectory,
     problem: Problem,
     mechanism: Mechanism,
     averaging: Averaging,
     coins: SeededCoins,
     schedule: Schedule,
-) -> Crowd:
+) -> SimulatedClients:
     """The clients as they were when a run stopped."""
     assert before.state is not None  # checked
     lasted: Any = before.state.rounds
@@ -207,7 +208,7 @@ def _take_up_crowd(
     state = ClientState(before.state.participations.copy(), lasted, released(problem, mechanism, coins))
     start = before.provenance["start"]
     prior = None if start is None else Prior(**start)
-    return Crowd(problem.costs, problem.weights, mechanism, averaging, coins, state, prior)
+    return SimulatedClients(problem.costs, problem.weights, mechanism, averaging, coins, state, prior)
 
 
 def _earlier(
@@ -215,7 +216,7 @@ def _earlier(
 ) -> list[dict[str, Any]]:
     """The parts that a continued run already has: the last one too, unless its mechanism simply goes on.
 
-    A mechanism that releases once goes on only with the same coins and costs: with others it releases anew. What
+    A mechanism that releases once goes on only with the same coins and costs: with others it releases again. What
     averages moved by is part of it: a box that follows them later needs to know whether they are public.
     """
     settings, now = before.provenance["mechanism"], mechanism.settings()
@@ -239,16 +240,3 @@ def _is_same(one: Problem | None, other: Problem) -> bool:
         and np.array_equal(one.costs.terms, other.costs.terms)
         and np.array_equal(one.unit_weights, other.unit_weights)
     )
-
-
-def _take_up_book(before: Trajectory, problem: Problem, controller: Controller, rounds: int) -> Book:
-    """The server's book as it was when a run stopped, with room for more rounds."""
-    book = Book.open(controller, problem.capacity, before.rounds + rounds)
-    held = before.controller_state
-    book.state = type(book.state)(**(held if isinstance(held, dict) else held._asdict()))
-    book.round = before.rounds
-    book.signal[: book.round] = before.signal
-    book.signal[book.round] = book.state.signal
-    book.participants[: book.round] = before.participants
-    book.capacities[: book.round] = before.capacity
-    return book

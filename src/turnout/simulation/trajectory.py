@@ -1,4 +1,7 @@
-"""What a simulation gives back: the record, the final state, and where it came from."""
+"""What a simulation gives back: the record, the final state, and where it came from; saved to a file and read again.
+
+The provenance of a run names its mechanisms, part by part, and with them what the run promises.
+"""
 
 from __future__ import annotations
 
@@ -25,94 +28,11 @@ from turnout.settings import Table
 from turnout.simulation.recording import Keep, keep_from_settings
 from turnout.simulation.schedule import ABSENT, Schedule, schedule_from_settings
 
-UNKNOWN = "unknown: not one of turnout's mechanisms"
-
-PRIVATE_AVERAGE = "the box follows an average that moved by the probability in an earlier part, and is not public"
-
-Provenance = Mapping[str, Any]
-
-
-def mechanisms_in_words(provenance: Provenance) -> str:
-    """The mechanisms of a run, in the order in which they acted.
-
-    Example:
-        >>> before = {"rounds": 1000, "mechanism": {"kind": "classical"}}
-        >>> mechanisms_in_words({"mechanism": {"kind": "clamp", "epsilon": 1.0}, "earlier": [before]})
-        '1,000 rounds of classical, then clamp, epsilon 1 per report'
-    """
-    words = [f"{part['rounds']:,} rounds of {in_words(part['mechanism'])}" for part in provenance.get("earlier", [])]
-    return ", then ".join([*words, in_words(provenance["mechanism"])])
-
-
-def privacy_in_words(provenance: Provenance) -> str:
-    """What a run promises: the worst of its parts. A mechanism from outside this package promises nothing here.
-
-    Example:
-        >>> privacy_in_words({"mechanism": {"kind": "classical"}})
-        'no bound per report: the probability is the intent itself'
-    """
-    parts, observer = [*provenance.get("earlier", []), provenance], observer_of(provenance)
-    promises = [_promise(part, parts[:number], observer) for number, part in enumerate(parts)]
-    known = [promise for promise in promises if promise is not None]
-    if len(parts) == 1:
-        return str(known[0]) if known else UNKNOWN
-    worst = worst_of(known, mechanisms_in_words(provenance)) if known else None
-    if worst is not None and (len(known) == len(promises) or not worst.is_bounded):
-        return str(worst)
-    return f"{UNKNOWN} ({mechanisms_in_words(provenance)})"
-
-
-def observer_of(provenance: Provenance) -> Observer:
-    """Who looks on, as the run was told: an observer of every report, unless it was told more.
-
-    Example:
-        >>> print(observer_of({"observer": {"sees": "sum", "honest": 8}}))
-        an observer of the sum alone, with 8 honest others
-    """
-    found = provenance.get("observer", {})
-    return Observer(**found | {"assuming": tuple(found.get("assuming", ()))})
-
-
-def check_parts(parts: Sequence[Provenance], observer: Observer) -> None:
-    """Refuse to go on, for an observer against whom an earlier part has no promise.
-
-    Raises:
-        ValueError: the reason, and the remedy.
-    """
-    for part in parts:
-        _promise(part, [], observer)
-
-
-def _promise(part: Provenance, before: Sequence[Provenance], observer: Observer) -> Certificate | None:
-    """Of one part, after those before it."""
-    if part["mechanism"]["kind"] not in MECHANISMS:
-        return None
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # they were shown when the run was made
-        mechanism = mechanism_from_settings(Table(part["mechanism"], "mechanism"))
-    averaging = Averaging(**part.get("averaging", {}))
-    found = certificate(mechanism, replace(observer, averaging=averaging, weights=None))
-    if mechanism.needs_public_average and any(_moved_by(one) != "bit" for one in before):
-        return replace(found, epsilon=math.inf, why=PRIVATE_AVERAGE)
-    return found
-
-
-def _moved_by(part: Provenance) -> str | None:
-    """What averages moved by; None: a file of an earlier version does not say."""
-    by: str | None = part.get("averaging", {}).get("by")
-    return by
-
-
-PROVENANCE = "provenance.json"
-"""The part of a saved run that people can read: `unzip -p run.npz provenance.json`."""
-
-FORMAT = 1
-
-SHOWN_WITH_GAP = 1_000_000
-"""Clients up to which a notebook solves for the optimum just to show a run."""
-
-COLUMNS = ("cost", "mean_distance", "largest_distance", "histogram", "averages")
+_COLUMNS = ("cost", "mean_distance", "largest_distance", "histogram", "averages")
 """What is recorded at checkpoints, if `Keep` says so."""
+
+_SHOWN_WITH_GAP = 1_000_000
+"""Clients up to which a notebook solves for the optimum just to show a run."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -226,7 +146,7 @@ class Trajectory:
             facts |= {"mechanism": mechanisms_in_words(given), "privacy": privacy_in_words(given)}
         facts |= {"capacity": float(self.capacity[-1]), "turnout": turnout, "signal": f"{self.signal[-1]:.4g}"}
         if self.cost is not None:
-            quick = self.problem is not None and len(self.problem) <= SHOWN_WITH_GAP
+            quick = self.problem is not None and len(self.problem) <= _SHOWN_WITH_GAP
             gap = (
                 f" ({off(self.gap, self.brought, float(self.capacity[-1]))})" if quick and self.gap is not None else ""
             )
@@ -235,7 +155,7 @@ class Trajectory:
 
     def columns(self) -> dict[str, npt.NDArray[Any] | None]:
         """What was recorded at checkpoints, by name."""
-        return {name: getattr(self, name) for name in COLUMNS}
+        return {name: getattr(self, name) for name in _COLUMNS}
 
     def save(self, path: str | Path) -> None:
         """Write the run to one `.npz` file (arrays, and `provenance.json` inside), whole or not at all.
@@ -280,6 +200,90 @@ class Trajectory:
         return xarray.Dataset(variables, coordinates, {"provenance": str(self.provenance)})
 
 
+UNKNOWN = "unknown: not one of turnout's mechanisms"
+
+_PRIVATE_AVERAGE = "the box follows an average that moved by the probability in an earlier part, and is not public"
+
+_Provenance = Mapping[str, Any]
+
+
+def mechanisms_in_words(provenance: _Provenance) -> str:
+    """The mechanisms of a run, in the order in which they acted.
+
+    Example:
+        >>> before = {"rounds": 1000, "mechanism": {"kind": "classical"}}
+        >>> mechanisms_in_words({"mechanism": {"kind": "clamp", "epsilon": 1.0}, "earlier": [before]})
+        '1,000 rounds of classical, then clamp, epsilon 1 per report'
+    """
+    words = [f"{part['rounds']:,} rounds of {in_words(part['mechanism'])}" for part in provenance.get("earlier", [])]
+    return ", then ".join([*words, in_words(provenance["mechanism"])])
+
+
+def privacy_in_words(provenance: _Provenance) -> str:
+    """What a run promises: the worst of its parts. A mechanism from outside this package promises nothing here.
+
+    Example:
+        >>> privacy_in_words({"mechanism": {"kind": "classical"}})
+        'no bound per report: the probability is the intent itself'
+    """
+    parts, observer = [*provenance.get("earlier", []), provenance], observer_of(provenance)
+    promises = [_promise(part, parts[:number], observer) for number, part in enumerate(parts)]
+    known = [promise for promise in promises if promise is not None]
+    if len(parts) == 1:
+        return str(known[0]) if known else UNKNOWN
+    worst = worst_of(known, mechanisms_in_words(provenance)) if known else None
+    if worst is not None and (len(known) == len(promises) or not worst.is_bounded):
+        return str(worst)
+    return f"{UNKNOWN} ({mechanisms_in_words(provenance)})"
+
+
+def observer_of(provenance: _Provenance) -> Observer:
+    """Who looks on, as the run was told: an observer of every report, unless it was told more.
+
+    Example:
+        >>> print(observer_of({"observer": {"sees": "sum", "honest": 8}}))
+        an observer of the sum alone, with 8 honest others
+    """
+    found = provenance.get("observer", {})
+    return Observer(**found | {"assuming": tuple(found.get("assuming", ()))})
+
+
+def check_parts(parts: Sequence[_Provenance], observer: Observer) -> None:
+    """Refuse to go on, for an observer against whom an earlier part has no promise.
+
+    Raises:
+        ValueError: the reason, and the remedy.
+    """
+    for part in parts:
+        _promise(part, [], observer)
+
+
+def _promise(part: _Provenance, before: Sequence[_Provenance], observer: Observer) -> Certificate | None:
+    """Of one part, after those before it."""
+    if part["mechanism"]["kind"] not in MECHANISMS:
+        return None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # they were shown when the run was made
+        mechanism = mechanism_from_settings(Table(part["mechanism"], "mechanism"))
+    averaging = Averaging(**part.get("averaging", {}))
+    found = certificate(mechanism, replace(observer, averaging=averaging, weights=None))
+    if mechanism.needs_public_average and any(_moved_by(one) != "bit" for one in before):
+        return replace(found, epsilon=math.inf, why=_PRIVATE_AVERAGE)
+    return found
+
+
+def _moved_by(part: _Provenance) -> str | None:
+    """What averages moved by; None: a file of an earlier version does not say."""
+    by: str | None = part.get("averaging", {}).get("by")
+    return by
+
+
+_PROVENANCE = "provenance.json"
+"""The part of a saved run that people can read: `unzip -p run.npz provenance.json`."""
+
+_FORMAT = 1
+
+
 def _save(trajectory: Trajectory, path: str | Path) -> None:
     """Write a run, whole or not at all."""
     path = check_writable(path)
@@ -306,7 +310,7 @@ def _save(trajectory: Trajectory, path: str | Path) -> None:
         if isinstance(value, np.ndarray):
             arrays[f"mechanism_{name}"] = value
     text = {
-        "format": FORMAT,
+        "format": _FORMAT,
         "keep": trajectory.keep.settings(),
         "problem_capacity": None if trajectory.problem is None else trajectory.problem.capacity,
         "controller_state": None if trajectory.controller_state is None else trajectory.controller_state._asdict(),
@@ -318,14 +322,14 @@ def _save(trajectory: Trajectory, path: str | Path) -> None:
         },
     }
     with whole_file(path) as file, zipfile.ZipFile(file, "w") as archive:
-        archive.writestr(zipfile.ZipInfo(PROVENANCE), json.dumps(text, indent=1, default=_number))
+        archive.writestr(zipfile.ZipInfo(_PROVENANCE), json.dumps(text, indent=1, default=_number))
         for name, values in arrays.items():
             with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as member:
                 np.lib.format.write_array(member, np.asarray(values), allow_pickle=False)
 
 
 def _number(value: Any) -> Any:
-    """A NumPy number (or, of an earlier part, one a client) as JSON takes it."""
+    """A NumPy number (or, of an earlier part, one per client) as JSON takes it."""
     if isinstance(value, (np.generic, np.ndarray)):
         return value.tolist()
     raise TypeError(f"{value!r} cannot be saved")
@@ -337,15 +341,15 @@ def _load(path: str | Path) -> Trajectory:
         if not _is_archive(path):
             raise FileProblem(f"{path}: cannot be read (not a saved run): give a file that simulate wrote")
         with open(path, "rb") as file, np.load(file, allow_pickle=False) as archive:
-            if PROVENANCE not in archive.files:
-                raise FileProblem(f"{path}: not a saved run (no {PROVENANCE} in it): give a file that simulate wrote")
-            text = json.loads(archive[PROVENANCE])
-            arrays = {name: archive[name] for name in archive.files if name != PROVENANCE}
+            if _PROVENANCE not in archive.files:
+                raise FileProblem(f"{path}: not a saved run (no {_PROVENANCE} in it): give a file that simulate wrote")
+            text = json.loads(archive[_PROVENANCE])
+            arrays = {name: archive[name] for name in archive.files if name != _PROVENANCE}
     except (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile) as error:
         why = "no such file" if isinstance(error, FileNotFoundError) else f"truncated or not a saved run: {error}"
         raise FileProblem(f"{path}: cannot be read ({why}): check the path, or run simulate again") from error
-    if not isinstance(text, dict) or text.get("format") != FORMAT:
-        raise FileProblem(f"{path}: of another format than {FORMAT}: use the version that wrote it")
+    if not isinstance(text, dict) or text.get("format") != _FORMAT:
+        raise FileProblem(f"{path}: of another format than {_FORMAT}: use the version that wrote it")
     try:
         return _assemble(arrays, text)
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
@@ -376,7 +380,7 @@ def _assemble(arrays: dict[str, npt.NDArray[Any]], text: dict[str, Any]) -> Traj
         participants=arrays["participants"],
         capacity=arrays["capacity"],
         checkpoints=arrays["checkpoints"],
-        **{name: arrays.get(name) for name in COLUMNS},
+        **{name: arrays.get(name) for name in _COLUMNS},
         state=state,
         controller_state=text["controller_state"],
         problem=problem,

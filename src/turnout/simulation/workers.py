@@ -16,7 +16,7 @@ from typing import Any
 
 from turnout.errors import MissingExtra, TurnoutError, invalid
 
-PLACES = ("cores", "ray")
+_PLACES = ("cores", "ray")
 
 _AHEAD = 4  # pieces waiting for each worker, so that none is ever idle
 
@@ -41,8 +41,8 @@ def spread(
         >>> list(spread(abs, [1, -2], jobs=1))
         [1, 2]
     """
-    if on not in PLACES:
-        raise invalid("on", f"one of {', '.join(PLACES)}", f"{on!r}", "leave it out for the cores of this machine")
+    if on not in _PLACES:
+        raise invalid("on", f"one of {', '.join(_PLACES)}", f"{on!r}", "leave it out for the cores of this machine")
     if jobs is not None and jobs < 1:
         raise invalid("jobs", "1 or more", jobs, "leave it out to use all cores")
     if on == "ray":

@@ -15,13 +15,13 @@ from turnout.simulation import spread
 from turnout.sweep.design import Design, SweepRun, design_from_settings
 from turnout.sweep.table import ALWAYS, MEASURED, Outcome, Results, measure, typed
 
-STORE = "runs.jsonl"
+_STORE = "runs.jsonl"
 """The file in a sweep's folder that each run is added to as soon as it is done."""
 
-Done = Callable[[int, int], None]
+_Done = Callable[[int, int], None]
 """Called with (runs done, runs in all)."""
 
-Entries = Mapping[str, dict[str, Any]]
+_Entries = Mapping[str, dict[str, Any]]
 
 
 def read_design(path: str | Path) -> Design:
@@ -44,7 +44,7 @@ def read_design(path: str | Path) -> Design:
 
 
 def sweep(
-    design: Design, folder: str | Path, *, jobs: int | None = None, on: str = "cores", progress: Done | None = None
+    design: Design, folder: str | Path, *, jobs: int | None = None, on: str = "cores", progress: _Done | None = None
 ) -> Results:
     """Run all runs of a design that are not done yet, and give back the results of all.
 
@@ -104,7 +104,7 @@ def _store(folder: str | Path) -> Journal:
         Path(folder).mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise FileProblem(f"{folder}: cannot be written ({error.strerror}): choose another folder") from error
-    journal = Journal(Path(folder) / STORE, "store of a sweep")
+    journal = Journal(Path(folder) / _STORE, "store of a sweep")
     journal.mend()  # a run whose line was torn by a crash was in flight
     return journal
 
@@ -129,7 +129,7 @@ def _entry(outcome: Outcome) -> dict[str, Any]:
     }
 
 
-def _results(design: Design, entries: Entries) -> Results:
+def _results(design: Design, entries: _Entries) -> Results:
     settings = [*design.varied, *(name for name in ALWAYS if name not in design.varied)]
     wanted = [name for name in MEASURED if design.asks.forecast or not name.startswith("forecast")]
     rows, seconds = [], 0.0

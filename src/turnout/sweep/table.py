@@ -1,4 +1,4 @@
-"""The results of a sweep as one tidy table: a row a run, in the order of the design."""
+"""The results of a sweep: each run measured into one row, and the rows as one table, in the order of the design."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from turnout.simulation import Keep, Run, Trajectory, run_from_settings
 from turnout.sweep.design import Asks, SweepRun
 from turnout.theory import predict
 
-Row = dict[str, Any]
+_Row = dict[str, Any]
 
 MEASURED: dict[str, type] = {
     "clients": int,
@@ -50,6 +50,11 @@ MEASURED: dict[str, type] = {
 }
 """The columns that a run fills, and their types."""
 
+ALWAYS = ("mechanism.kind", "capacity", "rounds", "seed")
+"""Settings that are columns, whether or not they are varied."""
+
+SUFFIXES = (".csv", ".parquet")
+
 
 @dataclass(frozen=True)
 class Outcome:
@@ -64,7 +69,7 @@ class Outcome:
     """
 
     id: str
-    row: Row
+    row: _Row
     final: bool
     seconds: float
     engine: str
@@ -131,7 +136,7 @@ def _prepare(settings: str, asks: Asks) -> _Prepared:
     return _Prepared(run, best, promise, total, forecast)
 
 
-def _row(trajectory: Trajectory, prepared: _Prepared, asks: Asks) -> Row:
+def _row(trajectory: Trajectory, prepared: _Prepared, asks: Asks) -> _Row:
     assert trajectory.cost is not None  # kept by `_prepare`
     tail = trajectory.last(asks.last)
     cost, promise, best = float(trajectory.cost[-1]), prepared.promise, prepared.best
@@ -159,12 +164,6 @@ def _row(trajectory: Trajectory, prepared: _Prepared, asks: Asks) -> Row:
     }
 
 
-SUFFIXES = (".csv", ".parquet")
-
-ALWAYS = ("mechanism.kind", "capacity", "rounds", "seed")
-"""Settings that are columns, whether or not they are varied."""
-
-
 @dataclass(frozen=True)
 class Results:
     """What a sweep has found so far.
@@ -180,7 +179,7 @@ class Results:
         settings: the file that the sweep was made from.
     """
 
-    rows: list[Row]
+    rows: list[_Row]
     columns: dict[str, type]
     varied: tuple[str, ...]
     drawn: tuple[str, ...]
@@ -193,12 +192,12 @@ class Results:
         return f"Results({len(self.rows)} of {self.runs} runs{failed}, which differ in {', '.join(self.varied)})"
 
     @property
-    def failed(self) -> list[Row]:
+    def failed(self) -> list[_Row]:
         """The rows of runs that gave an error."""
         return [row for row in self.rows if row["error"] is not None]
 
     @property
-    def good(self) -> list[Row]:
+    def good(self) -> list[_Row]:
         """The rows of runs that gave numbers."""
         return [row for row in self.rows if row["error"] is None]
 
@@ -247,7 +246,7 @@ def check_suffix(path: str | Path) -> Path:
     return path
 
 
-def typed(columns: Sequence[str], rows: list[Row]) -> dict[str, type]:
+def typed(columns: Sequence[str], rows: list[_Row]) -> dict[str, type]:
     """The type of each column, and the rows' values made to be of it, in place; lists and tables become JSON.
 
     Example:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections import deque
 from dataclasses import dataclass
 
 import numpy as np
 
-from turnout.algorithm import SMALLEST_AVERAGE, Averaging, Controller, Mechanism, Prior
+from turnout.algorithm import SMALLEST_AVERAGE, Averaging, Controller, Mechanism, Prior, ServerState, server_step
 from turnout.display import card, off
 from turnout.errors import invalid
 from turnout.problem import Array, Optimum, Problem, optimum, rising_root
@@ -247,20 +246,18 @@ class _Server:
         self._field, self._controller = field, controller
         self.deciding = 1.0
         if controller is not None:
-            self._state = controller.start()
-            self._signals = deque([self._state.signal] * (controller.lag + 1), maxlen=controller.lag + 1)
-            self.deciding = self._signals[0]
+            self._state = ServerState.start(controller)
+            self.deciding = self._state.deciding
 
     def signal_for(self, moments: Moments) -> float:
         """The signal that decides the next round."""
         if self._controller is None:
             self.deciding = self._field.balancing_signal(moments, self.deciding, precision=1e-6)
         else:
-            self.deciding = self._signals[0]
+            self.deciding = self._state.deciding
         return self.deciding
 
     def see(self, turnout: float) -> None:
         """A round is over, with this turnout."""
         if self._controller is not None:
-            self._state = self._controller.step(self._state, turnout, self._field.problem.capacity)  # type: ignore[arg-type]
-            self._signals.append(self._state.signal)
+            self._state = server_step(self._controller, self._state, turnout, self._field.problem.capacity)

@@ -1,55 +1,95 @@
-"""One file for each mechanism; this one knows them by name."""
+"""One file for each mechanism; this one knows them by name: ours, and those of other packages that are installed."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import MISSING, fields
+import warnings
+from collections.abc import Iterator, Mapping
+from dataclasses import is_dataclass
+from functools import lru_cache
+from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
-import numpy as np
-
 from turnout.algorithm.mechanism import Mechanism
-from turnout.algorithm.mechanisms.capped_coin import CappedCoin
-from turnout.algorithm.mechanisms.clamp import Clamp
-from turnout.algorithm.mechanisms.classical import Classical
-from turnout.algorithm.mechanisms.learned_memoized import LearnedMemoized
-from turnout.algorithm.mechanisms.memoized import Memoized
-from turnout.algorithm.mechanisms.paper_coin import PaperCoin
-from turnout.algorithm.mechanisms.randomized_response import RandomizedResponse
-from turnout.algorithm.mechanisms.tracking_clamp import TrackingClamp
 from turnout.errors import invalid
 from turnout.settings import Table
 
-__all__ = [
-    "MECHANISMS",
-    "CappedCoin",
-    "Clamp",
-    "Classical",
-    "LearnedMemoized",
-    "Mechanism",
-    "Memoized",
-    "PaperCoin",
-    "RandomizedResponse",
-    "TrackingClamp",
-    "check_known",
-    "in_words",
-    "mechanism_from_settings",
-    "releases_once",
-]
+__all__ = ["MECHANISMS", "check_known", "in_words", "mechanism_from_settings"]
 
-MECHANISMS: dict[str, type[Mechanism]] = {
-    mechanism.kind: mechanism
-    for mechanism in (
-        Classical,
-        PaperCoin,
-        CappedCoin,
-        RandomizedResponse,
-        Clamp,
-        TrackingClamp,
-        Memoized,
-        LearnedMemoized,
-    )
+_OURS = {
+    "classical": "classical:Classical",
+    "paper-coin": "paper_coin:PaperCoin",
+    "capped-coin": "capped_coin:CappedCoin",
+    "clamp": "clamp:Clamp",
+    "randomized-response": "randomized_response:RandomizedResponse",
+    "memoized": "memoized:Memoized",
+    "learned-memoized": "learned_memoized:LearnedMemoized",
+    "tracking-clamp": "tracking_clamp:TrackingClamp",
 }
+"""The file and the class of each name. Plans show them in this order."""
+
+_GROUP = "turnout.mechanisms"
+
+
+class Mechanisms(Mapping[str, type[Mechanism]]):
+    """Every mechanism that is known here by name.
+
+    Another package's is known wherever the package is installed: it has an entry point in the group
+    `turnout.mechanisms`, with the mechanism's kind for a name. So every process knows it, workers, coordinators and
+    devices too, and nobody who sends a name can make a device load what its owner has not installed. It is imported
+    when it is asked for by name. It cannot take the name of one of ours.
+    """
+
+    def __getitem__(self, kind: str) -> type[Mechanism]:
+        if kind in _OURS:
+            return _load(EntryPoint(kind, f"{__name__}.{_OURS[kind]}", _GROUP))
+        return _load(_installed()[kind])
+
+    def __contains__(self, kind: object) -> bool:
+        return kind in _OURS or kind in _installed()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter([*_OURS, *_installed()])
+
+    def __len__(self) -> int:
+        return len(_OURS) + len(_installed())
+
+    def has_proofs_of(self, mechanism: Mechanism) -> bool:
+        """Whether it is one of ours itself, so that docs/proofs covers what its box alone does not show."""
+        return mechanism.kind in _OURS and type(mechanism) is self[mechanism.kind]
+
+
+MECHANISMS = Mechanisms()
+
+
+@lru_cache(maxsize=1)
+def _installed() -> dict[str, EntryPoint]:
+    """What other packages bring."""
+    found: dict[str, EntryPoint] = {}
+    for entry in entry_points(group=_GROUP):
+        if entry.name in _OURS or found.setdefault(entry.name, entry).value != entry.value:
+            first = "turnout itself" if entry.name in _OURS else found[entry.name].value
+            told = f"mechanism {entry.name!r} of {_package(entry)} is left out: the name is taken by {first}"
+            warnings.warn(f"{told}; rename its entry point and its kind", stacklevel=2)
+    return found
+
+
+@lru_cache(maxsize=256)
+def _load(entry: EntryPoint) -> type[Mechanism]:
+    name = f"mechanism {entry.name!r} of {_package(entry)}"
+    try:
+        found = entry.load()
+    except Exception as error:  # whatever the package raises
+        told = f"{type(error).__name__}: {error}"
+        raise invalid(name, f"importable as {entry.value}", told, "repair or uninstall the package") from error
+    if not (isinstance(found, type) and issubclass(found, Mechanism) and is_dataclass(found)):
+        raise invalid(name, "a dataclass that inherits Mechanism", repr(found), "point its entry point at the class")
+    if found.kind != entry.name:
+        raise invalid(name, "called as its kind is", f"kind {found.kind!r}", "give both one name")
+    return found
+
+
+def _package(entry: EntryPoint) -> str:
+    return "turnout" if entry.dist is None else f"package {entry.dist.name!r}"
 
 
 def in_words(settings: Mapping[str, Any]) -> str:
@@ -59,47 +99,22 @@ def in_words(settings: Mapping[str, Any]) -> str:
         >>> in_words({"kind": "clamp", "epsilon": 1.0, "center": 0.5})
         'clamp, epsilon 1 per report, center 0.5'
     """
-    given = dict(settings)
-    kind = str(given.pop("kind"))
-    once = releases_once(kind)
-    for name in ("least", "designed"):  # the numbers behind the levels; and what the promise says in words
-        given.pop(name, None)
-    return ", ".join([kind, *(_setting(name, value, once) for name, value in given.items() if np.size(value))])
-
-
-def releases_once(kind: str | None) -> bool:
-    """Whether the mechanism of this name releases something at joining alone, so that its epsilon is for a lifetime.
-
-    Example:
-        >>> releases_once("memoized"), releases_once("clamp"), releases_once("of my own")
-        (True, False, False)
-    """
-    return MECHANISMS[kind].releases_once if kind in MECHANISMS else False
-
-
-def _setting(name: str, value: Any, once: bool) -> str:
-    """One setting for people; of a list, how long it is."""
-    if np.ndim(value):
-        return f"{len(value)} {name}" if name.endswith("s") else f"{name} of {len(value)} clients"
-    said = value if isinstance(value, str) else f"{value:.4g}"
-    if name == "epsilon" and float(said) < value:  # never told smaller than it is
-        said = repr(float(value))
-    if name == "epsilon":
-        return f"total epsilon {said}" if once else f"epsilon {said} per report"
-    return f"{name} {said}"
+    return MECHANISMS.get(settings["kind"], Mechanism).describe(settings)
 
 
 def check_known(mechanism: Mechanism) -> None:
     """Refuse a mechanism that others cannot make again from its settings: they know it by name.
 
     Raises:
-        ValueError: it is none of this package's.
+        ValueError: it has no name of its own.
 
     Example:
+        >>> from turnout.algorithm import Clamp
         >>> check_known(Clamp(1.0))
     """
     if type(mechanism) is not MECHANISMS.get(mechanism.kind):
-        allowed, remedy = f"one that every client knows by name: {', '.join(MECHANISMS)}", "use one of these"
+        allowed = f"one that every client knows by name: {', '.join(MECHANISMS)}"
+        remedy = f"use one of these, or install yours with an entry point in the group {_GROUP!r}"
         raise invalid("mechanism", allowed, f"{type(mechanism).__name__} ({mechanism.kind})", remedy)
 
 
@@ -113,15 +128,7 @@ def mechanism_from_settings(table: Table) -> Mechanism:
     kind = table.text("kind")
     if kind not in MECHANISMS:
         raise invalid(table.path("kind"), f"one of {', '.join(MECHANISMS)}", f"{kind!r}", "use one of these names")
-    values = {}
-    for field in fields(MECHANISMS[kind]):  # type: ignore[arg-type]
-        usual = {} if field.default is MISSING else {"default": field.default}
-        kinds: Any = bool if field.type == "bool" else (int, float, list, tuple, np.ndarray)
-        what = "true or false" if kinds is bool else "a number (or a list, where it takes one)"
-        value = table.take(field.name, kinds, what, **usual)
-        values[field.name] = np.array(value, dtype=np.float64) if isinstance(value, list) else value
-    table.finish()
-    return MECHANISMS[kind](**values)
+    return MECHANISMS[kind].from_settings(table)
 
 
 def __dir__() -> list[str]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from turnout.algorithm.mechanism import Mechanism
+from turnout.algorithm.mechanism import Mechanism, Planned, Recipe
 from turnout.algorithm.thresholds import check_center, check_epsilon, widest_box
 
 
@@ -34,6 +35,14 @@ class Clamp(Mechanism):
         check_epsilon(self.epsilon)
         check_center(self.center)
         self.parameters()  # refuses what leaves no box of 53 bits
+
+    @classmethod
+    def recipes(cls, given: Planned) -> Iterable[Recipe]:
+        """In the middle; and around the average that meets the capacity, where that is elsewhere."""
+        yield Recipe(cls, cls.kind)
+        if abs(given.share - 0.5) > 0.02:
+            center = float(given.share)
+            yield Recipe(lambda epsilon: cls(epsilon, center), f"{cls.kind} around {center:.3g}")
 
     def parameters(self) -> tuple[Any, ...]:
         """The box."""

@@ -21,6 +21,7 @@ class Classical(Mechanism):
     """
 
     kind = "classical"
+    unbounded = "the probability is the intent itself"
 
     @staticmethod
     def response(intent: Any, average: Any, parameters: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -11,10 +12,11 @@ import numpy as np
 import numpy.typing as npt
 
 from turnout.algorithm.channel import Channel, best_channel
+from turnout.algorithm.mechanism import Mechanism, Planned, Recipe
 from turnout.algorithm.mechanisms.memoized import Memoized, OneRelease, surrogate
 from turnout.algorithm.thresholds import check_epsilon
 from turnout.errors import check_number, invalid
-from turnout.problem import Array, Costs, PolynomialCosts, rising_root
+from turnout.problem import Array, Costs, PolynomialCosts, optimum, rising_root
 
 
 def levels_around(share: float) -> Array:
@@ -38,6 +40,8 @@ REDESIGN_AFTER = (50, 150, 400, 1200, 4000)
 
 _NEAR = 1.35  # levels released at a price further off tell little about this one: costs are no quadratics
 _PRIOR_RELEASES = 6.0  # how many the first guess is worth
+_LEARNS = "must learn what memoized is told, and comes less close: the one to take (--guessed) where costs are unknown"
+_TOO_HIGH = 3.0  # times the price is what a plan lets it begin with where nothing is known, as in docs/floor.md
 _STEPS = 40  # of an estimate, which begins where the last one ended
 
 
@@ -178,6 +182,7 @@ class LearnedMemoized(OneRelease):
     least: tuple[float, ...] = ()
     kind = "learned-memoized"
     needs_population = True
+    unsaid = ("least",)
 
     def __post_init__(self) -> None:
         check_epsilon(self.epsilon)
@@ -193,6 +198,19 @@ class LearnedMemoized(OneRelease):
     def __repr__(self) -> str:
         given = f", {len(self.levels)} levels" if self.levels else ""
         return f"LearnedMemoized(epsilon={self.epsilon}, price={self.price:.6g}{given})"
+
+    @classmethod
+    def recipes(cls, given: Planned) -> Iterable[Recipe]:
+        """With the best channel for a guess of the costs; beside `Memoized`, which is told them, as told nothing."""
+
+        def guess(epsilon: float) -> Mechanism:
+            channel, _ = given.channel(epsilon)
+            return cls(epsilon, channel.price, channel.levels, channel.least)
+
+        def nothing(epsilon: float) -> Mechanism:
+            return cls(epsilon, _TOO_HIGH * optimum(given.problem).price)
+
+        yield Recipe(guess, cls.kind) if given.guessed else Recipe(nothing, cls.kind, against_it=_LEARNS)
 
     def enrol(self, costs: Costs, uniform: Array, weights: Any = 1, share: float | None = None) -> PolynomialCosts:
         """The public surrogate of each client, all joined one group after another."""

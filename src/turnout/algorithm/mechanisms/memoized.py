@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from typing import Any, Self
@@ -9,7 +10,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from turnout.algorithm.mechanism import Mechanism
+from turnout.algorithm.mechanism import Mechanism, Planned, Recipe
 from turnout.algorithm.thresholds import WORDS, check_epsilon, growth
 from turnout.errors import check_number, invalid
 from turnout.problem import Array, Clients, Costs, PolynomialCosts
@@ -62,6 +63,11 @@ class OneRelease(Mechanism):
 
     epsilon: float
 
+    @property
+    def release_epsilon(self) -> float:
+        """What it states."""
+        return self.epsilon
+
     @staticmethod
     def response(intent: Any, average: Any, parameters: Any) -> Any:
         """The surrogate's intent, which is public."""
@@ -109,6 +115,7 @@ class Memoized(OneRelease):
     least: tuple[float, ...] = ()
     designed: bool = False
     kind = "memoized"
+    unsaid = ("least", "designed")  # the numbers behind the levels; and what the promise says in words
 
     def __post_init__(self) -> None:
         check_epsilon(self.epsilon)
@@ -139,6 +146,16 @@ class Memoized(OneRelease):
         found = super().settings()
         return found if self.designed else {name: value for name, value in found.items() if name != "designed"}
 
+    @classmethod
+    def recipes(cls, given: Planned) -> Iterable[Recipe]:
+        """With the best channel for the costs, unless these are a guess: it needs the price."""
+
+        def best(epsilon: float) -> Mechanism:
+            return given.channel(epsilon)[0]  # type: ignore[no-any-return]
+
+        if not given.guessed:
+            yield Recipe(best, cls.kind, gap=lambda epsilon: given.channel(epsilon)[1])
+
     def words(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """(least, most): of the 2^53 words of the coin, how many release each level, for any cost. Exact integers.
 
@@ -163,6 +180,10 @@ class Memoized(OneRelease):
             word = (np.asarray(uniform)[part] * WORDS).astype(np.int64)
             released[part] = np.sum(word[:, None] >= stops, axis=1)
         return released
+
+    def released_words(self, costs: Costs) -> dict[str, npt.NDArray[np.int64]]:
+        """Of each level."""
+        return {f"{level:.4g}": words for level, words in zip(self.levels, self.words_by_level(costs).T, strict=True)}
 
     def words_by_level(self, costs: Costs, weights: Any = 1) -> npt.NDArray[np.int64]:
         """How many of the 2^53 words release each level, for each client, shape (clients, levels): rows sum to 2^53."""

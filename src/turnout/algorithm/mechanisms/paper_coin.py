@@ -45,6 +45,7 @@ class PaperCoin(Mechanism):
 
     beta: float | Array
     kind = "paper-coin"
+    unbounded = 'at intent 1 a "no" cannot happen'
 
     def __post_init__(self) -> None:
         beta = np.asarray(self.beta)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import lru_cache
 from typing import Any
 
 from turnout.algorithm.arithmetic import inside, root
-from turnout.algorithm.mechanism import Mechanism
+from turnout.algorithm.mechanism import Mechanism, Planned, Recipe
 from turnout.algorithm.thresholds import check_epsilon, growth
 from turnout.errors import check_number
 
@@ -59,6 +60,11 @@ class TrackingClamp(Mechanism):
     def __post_init__(self) -> None:
         check_epsilon(self.epsilon)
         check_number("floor", self.floor, "from 0.0001 to below 0.5", lambda floor: 1e-4 <= floor < 0.5, "try 0.005")
+
+    @classmethod
+    def recipes(cls, given: Planned) -> Iterable[Recipe]:
+        """With more past than usual, and not from an end: its box starts around the prior's average."""
+        yield Recipe(cls, cls.kind, start=(min(0.9, max(0.1, given.share)), 20))
 
     def parameters(self) -> tuple[Any, ...]:
         """e^epsilon, less the margin, and the floor."""

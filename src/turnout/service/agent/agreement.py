@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from turnout.algorithm import Averaging, Mechanism, mechanism_from_settings
+from turnout.algorithm import MECHANISMS, Averaging, Mechanism, mechanism_from_settings
 from turnout.client import Limit, settings_of
 from turnout.errors import TurnoutError
 from turnout.privacy import Certificate, Observer, certificate
@@ -96,9 +96,10 @@ def _plain(proposed: Mapping[str, Any]) -> dict[str, Any]:
     """The settings, if all are texts, usable numbers or short lists of them."""
     if len(proposed) > 16:
         raise ValueError("too many settings")
+    has_lists = MECHANISMS.get(str(proposed.get("kind")), Mechanism).releases_once  # of levels, the same for all
     for name, value in proposed.items():
         numbers = value if isinstance(value, list) else [value]
-        if len(numbers) > LONGEST_LIST or (isinstance(value, list) and proposed.get("kind") != "memoized"):
+        if len(numbers) > LONGEST_LIST or (isinstance(value, list) and not has_lists):
             raise ValueError(f"{str(name)[:40]} must be one number: got a list of {len(numbers)}")
         if isinstance(value, str):
             if len(value) > 40:

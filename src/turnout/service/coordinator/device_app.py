@@ -32,7 +32,7 @@ from turnout.service import (
 from turnout.service.coordinator.closed_rounds import Answered
 from turnout.service.coordinator.coordinator import Coordinator
 from turnout.service.coordinator.open_round import Entry
-from turnout.service.http import NO_STORE, Limiter, Receive, Scope, Send, address_group, read_body, send_json
+from turnout.service.http import CLOSE, NO_STORE, BodyReader, Limiter, Receive, Scope, Send, address_group, send_json
 from turnout.service.store import StoreProblem
 
 Headers = tuple[tuple[bytes, bytes], ...]
@@ -66,6 +66,7 @@ class DeviceApp:
         self._reports = Limiter(REPORTS_A_SECOND, REPORTS_AT_ONCE)
         self._enrolments = Limiter(ENROLMENTS_A_SECOND, ENROLMENTS_AT_ONCE)
         self._wrong = Limiter(WRONG_A_SECOND, WRONG_AT_ONCE)
+        self._bodies = BodyReader(LARGEST_BODY)
         self._held: dict[int, int] = {}
         self._log = SparingLog(Log("devices"))
         self._rest = Starlette(
@@ -96,9 +97,9 @@ class DeviceApp:
 
     async def _report(self, scope: Scope, receive: Receive) -> Answer:
         arrived = self._sync.clock()
-        body = await read_body(receive, LARGEST_BODY)
+        body = await self._bodies.read(receive)
         if body is None:
-            return _TOO_LARGE
+            return _NO_BODY
         slot, refusal = await self._device(scope, arrived)
         if refusal is not None:
             return refusal
@@ -201,9 +202,9 @@ class DeviceApp:
         address, now = _address(request.scope), self._sync.clock()
         if wait := self._enrolments.allow(address, now):
             return _response(self._over_the_rate(wait))
-        body = await read_body(request.receive, LARGEST_BODY)
+        body = await self._bodies.read(request.receive)
         if body is None:
-            return _response(_TOO_LARGE)
+            return _response(_NO_BODY)
         try:
             found = fields(read_json(body), {"code": str, "nonce": str}, "enrolment")
             if not 16 <= len(found["nonce"]) <= 200:
@@ -231,8 +232,8 @@ class DeviceApp:
         slot, refusal = await self._device(request.scope, self._sync.clock())
         if refusal is not None:
             return _response(refusal)
-        if await read_body(request.receive, LARGEST_BODY) is None:
-            return _response(_TOO_LARGE)
+        if await self._bodies.read(request.receive) is None:
+            return _response(_NO_BODY)
         await self._sync.withdraw(slot, "device", "left")
         return JSONResponse({"left": True})
 
@@ -257,7 +258,7 @@ def _refusal(status: int, error: str, message: str, headers: Headers = ()) -> An
 
 
 _RETRY: Headers = ((b"retry-after", b"1"),)
-_TOO_LARGE = _refusal(413, "size", f"a body has at most {LARGEST_BODY} bytes")
+_NO_BODY = _refusal(413, "size", f"a body has at most {LARGEST_BODY} bytes, and is sent at once", (CLOSE,))
 _NO_TOKEN: Answer = (
     401,
     b'{"error":"token","message":"no device has this token, or it was revoked: enrol again"}',

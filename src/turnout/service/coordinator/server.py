@@ -19,8 +19,7 @@ from turnout.service import check_run_name, first_position, rules_from_settings
 from turnout.service.coordinator.coordinator import Coordinator
 from turnout.service.coordinator.device_app import DeviceApp
 from turnout.service.coordinator.overview import Overview
-from turnout.service.http import Bound, Listener, serve_listeners
-from turnout.service.http.bounded_http import Bounds
+from turnout.service.http import Bound, Bounds, Listener, serve_listeners
 from turnout.service.operator import LOOPBACK, operator_app
 from turnout.service.store import Run, Store
 from turnout.settings import Table

@@ -3,14 +3,17 @@
 They use uvicorn, with limits of our own on what a stranger can send.
 """
 
-from turnout.service.http.asgi import NO_STORE, Application, Message, Receive, Scope, Send, read_body, send_json
+from turnout.service.http.asgi import CLOSE, NO_STORE, Application, BodyReader, Message, Receive, Scope, Send, send_json
 from turnout.service.http.limits import Limiter, address_group
-from turnout.service.http.listeners import Bound, Listener, check, serve_listeners
+from turnout.service.http.listeners import Bound, Bounds, Listener, check, serve_listeners
 
 __all__ = [
+    "CLOSE",
     "NO_STORE",
     "Application",
+    "BodyReader",
     "Bound",
+    "Bounds",
     "Limiter",
     "Listener",
     "Message",
@@ -19,7 +22,6 @@ __all__ = [
     "Send",
     "address_group",
     "check",
-    "read_body",
     "send_json",
     "serve_listeners",
 ]

@@ -170,7 +170,7 @@ class Devices:
 
     def _toss(self, batch: Batch, offer: Offer) -> Bits:
         before = self.history.before(offer.round, batch)
-        after, bits = client_step(
+        step = client_step(
             self._costs[batch],
             self._mechanism[batch],
             replace(before, memory=self._released(batch)),
@@ -179,8 +179,8 @@ class Devices:
             weights=self._weights[batch],
             averaging=self._averaging,
         )
-        self.history.add(offer.round, before, after, batch)
-        return bits
+        self.history.add(offer.round, before, step.state, batch)
+        return step.participates
 
     def _released(self, batch: Batch) -> Costs | None:
         if self._stale:  # the same draws again: only the release of a device whose weight became known differs

@@ -1,4 +1,4 @@
-"""What an engine is, and the plain way to run rounds with one."""
+"""What an engine is, the options that choose one, and the memory that it may take."""
 
 from __future__ import annotations
 
@@ -8,38 +8,71 @@ from pathlib import Path
 from typing import Protocol
 
 from turnout.errors import invalid
-from turnout.simulation.clients import Crowd, Newcomers
+from turnout.simulation.clients import Newcomers, SimulatedClients
 from turnout.simulation.recording import Keep, Measures, measure
 from turnout.simulation.schedule import Status
-from turnout.simulation.server_log import Book
+from turnout.simulation.server_log import ServerLog
 
 
-def free_memory() -> int | None:
-    """Bytes that this machine can still give; None where it does not say."""
-    try:
-        for line in Path("/proc/meminfo").read_text().splitlines():
-            if line.startswith("MemAvailable:"):
-                return int(line.split()[1]) * 1024
-    except OSError:
-        pass
-    try:
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, ValueError, OSError):
-        return None
+class Engine(Protocol):
+    """Moves clients through rounds. Every engine gives identical results."""
 
+    name: str
 
-def check_room(what: str, needed: int, there: int | None, where: str, remedy: str) -> None:
-    """Refuse what needs more bytes than there are.
-
-    Example:
-        >>> check_room("10 clients", 3 * 2**30, 2**30, "on the device", "use fewer")
-        Traceback (most recent call last):
+    def set_status(self, status: Status | None) -> None:
+        """Prepare for rounds in which each client has this status; None: all PRESENT."""
         ...
-        ValueError: 10 clients must be at most 1.0 GiB (what is free on the device), got 3.0 GiB: use fewer
-    """
-    if there is not None and needed > there:
-        allowed = f"at most {there / 2**30:,.1f} GiB (what is free {where})"
-        raise invalid(what, allowed, f"{needed / 2**30:,.1f} GiB", remedy)
+
+    def draw(self, round: int, signals: list[float]) -> list[int]:
+        """Decide rounds `round`, `round + 1`, … by these signals; returns the total of each."""
+        ...
+
+    def advance(self, log: ServerLog, stop: int) -> None:
+        """Run all rounds up to `stop` with the server in the loop."""
+        ...
+
+    def welcome(self, newcomers: Newcomers, here: Newcomers) -> int:
+        """Start the history of newcomers; returns what those bring who participate at once."""
+        ...
+
+    def measure(self, keep: Keep, status: Status | None) -> Measures:
+        """Measure the clients for a checkpoint."""
+        ...
+
+    def gather(self) -> None:
+        """Bring the clients' histories into `clients.state`, from wherever the engine has them."""
+        ...
+
+    def close(self) -> None:
+        """Give back what the engine holds: the run is over."""
+        ...
+
+
+class AtHome:
+    """The part of an engine that moves `clients.state` itself, where its histories always are."""
+
+    clients: SimulatedClients
+
+    def welcome(self, newcomers: Newcomers, here: Newcomers) -> int:
+        """Start the history of newcomers; returns what those bring who participate at once."""
+        return self.clients.welcome(newcomers, here)
+
+    def measure(self, keep: Keep, status: Status | None) -> Measures:
+        """Measure the clients for a checkpoint."""
+        return measure(keep, self.clients.costs, self.clients.state, status)
+
+    def gather(self) -> None:
+        """Nothing to do."""
+
+    def close(self) -> None:
+        """Nothing to do."""
+
+
+def advance_by_passes(engine: Engine, log: ServerLog, stop: int, most: int | None = None) -> None:
+    """Run rounds up to `stop`: each pass draws all rounds whose signal is known, lag + 1 of them (or `most`)."""
+    while log.round < stop:
+        for total in engine.draw(log.round, list(log.server.signals[: stop - log.round][:most])):
+            log.close_round(total)
 
 
 @dataclass(frozen=True)
@@ -84,7 +117,7 @@ class RayOptions:
 
     def __post_init__(self) -> None:
         if self.shards is not None and self.shards < 1:
-            raise invalid("shards", "1 or more, or None for one a core", self.shards, "leave it out")
+            raise invalid("shards", "1 or more, or None for one per core", self.shards, "leave it out")
         if self.snapshot_every < 1:
             raise invalid("snapshot_every", "1 or more rounds", self.snapshot_every, "try 500")
 
@@ -93,65 +126,29 @@ EngineChoice = str | JaxOptions | RayOptions
 """A name ("auto", "numpy", "numba", "jax", "jax32", "ray"), or options."""
 
 
-class Engine(Protocol):
-    """Moves a crowd through rounds. Every engine gives identical results."""
+def free_memory() -> int | None:
+    """Bytes that this machine can still give; None where it does not say."""
+    try:
+        for line in Path("/proc/meminfo").read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) * 1024
+    except OSError:
+        pass
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):
+        return None
 
-    name: str
 
-    def enter(self, status: Status | None) -> None:
-        """Prepare for rounds in which each client has this status; None: all PRESENT."""
+def check_memory(what: str, needed: int, there: int | None, where: str, remedy: str) -> None:
+    """Refuse what needs more bytes than there are.
+
+    Example:
+        >>> check_memory("10 clients", 3 * 2**30, 2**30, "on the device", "use fewer")
+        Traceback (most recent call last):
         ...
-
-    def draw(self, round: int, signals: list[float]) -> list[int]:
-        """Decide rounds `round`, `round + 1`, … by these signals; returns what came in each."""
-        ...
-
-    def advance(self, book: Book, stop: int) -> None:
-        """Run all rounds up to `stop` with the server in the loop."""
-        ...
-
-    def welcome(self, newcomers: Newcomers, here: Newcomers) -> int:
-        """Start the history of newcomers, as `Crowd.welcome`; returns what those bring who take part at once."""
-        ...
-
-    def measure(self, keep: Keep, status: Status | None) -> Measures:
-        """Measure the clients for a checkpoint."""
-        ...
-
-    def gather(self) -> None:
-        """Bring the clients' histories into `crowd.state`, from wherever the engine has them."""
-        ...
-
-    def close(self) -> None:
-        """Give back what the engine holds: the run is over."""
-        ...
-
-
-class AtHome:
-    """The part of an engine that moves `crowd.state` itself, where its histories always are."""
-
-    crowd: Crowd
-
-    def welcome(self, newcomers: Newcomers, here: Newcomers) -> int:
-        """Start the history of newcomers; returns what those bring who take part at once."""
-        return self.crowd.welcome(newcomers, here)
-
-    def measure(self, keep: Keep, status: Status | None) -> Measures:
-        """Measure the clients for a checkpoint."""
-        return measure(keep, self.crowd.costs, self.crowd.state, status)
-
-    def gather(self) -> None:
-        """Nothing to do."""
-
-    def close(self) -> None:
-        """Nothing to do."""
-
-
-def advance_by_passes(engine: Engine, book: Book, stop: int, most: int | None = None) -> None:
-    """Run rounds up to `stop`: each pass draws all rounds whose signal is known, lag + 1 of them."""
-    at_once = book.controller.lag + 1 if most is None else min(most, book.controller.lag + 1)
-    while book.round < stop:
-        first = book.round
-        signals = [book.deciding(round) for round in range(first, min(first + at_once, stop))]
-        for total in engine.draw(first, signals):
-            book.enter(total)
+        ValueError: 10 clients must be at most 1.0 GiB (what is free on the device), got 3.0 GiB: use fewer
+    """
+    if there is not None and needed > there:
+        allowed = f"at most {there / 2**30:,.1f} GiB (what is free {where})"
+        raise invalid(what, allowed, f"{needed / 2**30:,.1f} GiB", remedy)

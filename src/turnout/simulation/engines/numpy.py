@@ -2,74 +2,77 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from turnout.algorithm import ClientState, client_step
+from turnout.algorithm import ClientState, Step, client_step
 from turnout.problem import Array
-from turnout.simulation.clients import Crowd
+from turnout.simulation.clients import SimulatedClients
 from turnout.simulation.engines.engine import AtHome, advance_by_passes
 from turnout.simulation.schedule import AWAY, PRESENT, Status
-from turnout.simulation.server_log import Book
+from turnout.simulation.server_log import ServerLog
 
 
 class NumpyEngine(AtHome):
-    """Runs any costs and mechanism; every other engine must give the same result, bit for bit."""
+    """Runs any costs and mechanism; every other engine must give the same result, bit for bit.
+
+    Args:
+        clients: the clients.
+        watch: called with every round and the step of the clients that decided in it.
+    """
 
     name = "numpy"
 
-    def __init__(self, crowd: Crowd) -> None:
-        self.crowd = crowd
-        self.enter(None)
+    def __init__(self, clients: SimulatedClients, watch: Callable[[int, Step], None] | None = None) -> None:
+        self.clients, self._watch = clients, watch
+        self.set_status(None)
 
-    def enter(self, status: Status | None) -> None:
+    def set_status(self, status: Status | None) -> None:
         """Cut out once the clients that decide, and note those that are away."""
-        crowd = self.crowd
+        clients = self.clients
         self._who: Any = slice(None) if status is None else np.flatnonzero(status == PRESENT)
         self._away = np.empty(0, np.int64) if status is None else np.flatnonzero(status == AWAY)
-        self._clients = np.arange(len(crowd))[self._who]
-        self._weights: Any = 1 if crowd.weights is None else crowd.weights[self._who]
-        acting = crowd.acting
+        self._numbers = np.arange(len(clients))[self._who]
+        self._weights: Any = 1 if clients.weights is None else clients.weights[self._who]
+        acting = clients.acting
         self._costs = acting if status is None else acting[self._who]
-        self._mechanism = crowd.mechanism if status is None else crowd.mechanism[self._who]
+        self._mechanism = clients.mechanism if status is None else clients.mechanism[self._who]
 
     def draw(self, round: int, signals: list[float]) -> list[int]:
-        """Decide consecutive rounds; returns what came in each."""
+        """Decide consecutive rounds; returns the total of each."""
         return [self._round(round + number, signal) for number, signal in enumerate(signals)]
 
-    def advance(self, book: Book, stop: int) -> None:
+    def advance(self, log: ServerLog, stop: int) -> None:
         """Run all rounds up to `stop`."""
-        advance_by_passes(self, book, stop)
+        advance_by_passes(self, log, stop)
 
     def _round(self, round: int, signal: float) -> int:
-        crowd, state = self.crowd, self.crowd.state
-        uniform = crowd.coins.uniform(self._clients, round)
-        after, participates = client_step(
+        clients, state = self.clients, self.clients.state
+        uniform = clients.coins.uniform(self._numbers, round)
+        step = client_step(
             self._costs,
             self._mechanism,
             _part(state, self._who),
             signal,
             uniform,
             weights=self._weights,
-            averaging=crowd.averaging,
+            averaging=clients.averaging,
         )
-        self._decided(round, participates)
-        missed = _part(state, self._away).after(np.zeros(len(self._away)), crowd.averaging)
-        for who, moved in ((self._who, after), (self._away, missed)):
+        if self._watch:
+            self._watch(round, step)
+        missed = _part(state, self._away).after(np.zeros(len(self._away)), clients.averaging)
+        for who, moved in ((self._who, step.state), (self._away, missed)):
             state.participations[who] = moved.participations
             if isinstance(state.rounds, np.ndarray):
                 state.rounds[who] = moved.rounds
-        rounds = state.rounds if isinstance(state.rounds, np.ndarray) else after.rounds
-        crowd.state = ClientState(state.participations, rounds, state.memory)
-        return int(np.sum(participates * self._weights))
-
-    def _decided(self, round: int, participates: npt.NDArray[np.bool_]) -> None:
-        """The reports of a round, of the clients that decided; kept by nobody here (see simulation/reports.py)."""
+        rounds = state.rounds if isinstance(state.rounds, np.ndarray) else step.state.rounds
+        clients.state = ClientState(state.participations, rounds, state.memory)
+        return int(np.sum(step.participates * self._weights))
 
 
 def _part(state: ClientState, who: Any) -> ClientState:
-    """The histories of some clients; what they act on is cut out by `enter`."""
+    """The histories of some clients; what they act on is cut out by `set_status`."""
     rounds: Array | float = state.rounds[who] if isinstance(state.rounds, np.ndarray) else state.rounds
     return ClientState(state.participations[who], rounds)

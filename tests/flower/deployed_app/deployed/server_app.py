@@ -14,6 +14,8 @@ app = ServerApp()
 
 
 class Noted(SelfSelection):
+    results = ""
+
     def aggregate_train(self, server_round, replies):
         arrays, metrics = super().aggregate_train(server_round, replies)
         with Path(self.results).open("a") as file:

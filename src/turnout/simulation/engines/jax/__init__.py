@@ -1,1 +1,1 @@
-"""."""
+"""The JAX engine: on a GPU, on several devices, or on this machine."""

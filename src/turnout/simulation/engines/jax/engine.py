@@ -1,4 +1,7 @@
-"""The JAX engine: the same decisions on a GPU, or on several devices; histories stay there until they are asked for."""
+"""The JAX engine: the same decisions on a GPU, or on several devices; histories stay there until they are asked for.
+
+Many clients are measured where they are.
+"""
 
 from __future__ import annotations
 
@@ -11,86 +14,34 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from turnout.algorithm import ClientState, IntegralController, IntegralState, average_of
+from turnout.algorithm import ClientState, average_of
 from turnout.errors import invalid
 from turnout.problem import Array, DrawnCosts, PolynomialCosts
-from turnout.simulation.clients import AlikeState, Crowd, Newcomers
-from turnout.simulation.engines.engine import JaxOptions, advance_by_passes, check_room, free_memory
+from turnout.simulation.clients import AlikeState, Newcomers, SimulatedClients
+from turnout.simulation.engines.engine import JaxOptions, advance_by_passes, check_memory, free_memory
 from turnout.simulation.engines.jax.kernel import LANES, Family, History, Lanes, Rules, slope_or_value
 from turnout.simulation.engines.jax.layout import Devices, Piece, pieces_of
 from turnout.simulation.engines.jax.loop import LONGEST, TILES, Server, Way, compiled
 from turnout.simulation.engines.jax.number import Number
 from turnout.simulation.recording import Keep, Measures, measure
 from turnout.simulation.schedule import ABSENT, Status
-from turnout.simulation.server_log import Book
-
-
-class Sums(NamedTuple):
-    """Of one piece's members: how many, their cost, their distances' sum and largest, and how many reach each edge."""
-
-    members: Any
-    cost: Any
-    distance: Any
-    largest: Any
-    reach: Any
-
-
-def sums(
-    powers: tuple[int, ...],
-    history: History,
-    family: Family,
-    rounds: float,
-    reference: Lanes | None,
-    edges: Any,
-    *,
-    cost: bool,
-) -> Sums:
-    """Measure one piece, in 64 bits; `edges` are the inner edges of the histogram's bins, shape (bins - 1,)."""
-    numbers = (np.float64(rounds), np.float64(-0.0), np.asarray(edges, dtype=np.float64))
-    return _compiled(powers, cost)(history, family, reference, *numbers)  # type: ignore[no-any-return]
-
-
-@lru_cache(maxsize=64)
-def _compiled(powers: tuple[int, ...], cost: bool) -> Any:
-    def measured(history: History, family: Family, reference: Any, rounds: Any, zero: Any, edges: Any) -> Sums:
-        total = Sums(jnp.int64(0), jnp.float64(0.0), jnp.float64(0.0), jnp.float64(0.0), jnp.zeros(len(edges), int))
-        index = jax.lax.iota(jnp.uint32, history.passed[0].shape[0])
-        for lane in range(LANES):
-            low, high = (ends[lane % len(ends)] for ends in (family.low, family.high))
-            counts = (index >= low) & (index < high)
-            if family.status is not None:
-                counts &= family.status[lane] != ABSENT
-            lasted = rounds if history.rounds is None else history.rounds[lane].astype(jnp.float64)
-            average = average_of(Number(history.passed[lane].astype(jnp.float64), zero), Number(lasted, zero))
-            terms = tuple(None if term is None else term[lane].astype(jnp.float64) for term in family.terms)
-            worth = slope_or_value(powers, terms, average, slope=False).value if cost else 0.0
-            away = 0.0 if reference is None else jnp.where(counts, jnp.abs(average.value - reference[lane]), 0.0)
-            total = Sums(
-                total.members + jnp.sum(counts, dtype=jnp.int64),
-                total.cost + jnp.sum(jnp.where(counts, worth, 0.0)),
-                total.distance + jnp.sum(away),
-                jnp.maximum(total.largest, jnp.max(away)),
-                total.reach + jax.vmap(lambda edge, x=average.value, who=counts: jnp.sum(who & (x >= edge)))(edges),
-            )
-        return total
-
-    return jax.jit(measured)
-
+from turnout.simulation.server_log import ServerLog
 
 FEW = 1 << 20
 """Fewer clients than this are compiled as one family, which takes less time; more are cut where their terms change,
 which moves fewer bytes. And the few are measured by NumPy, as by every engine: to the same bits. For the many, sums of
 costs and distances are made on the device, and differ in the order of their additions: by some 1e-13 of the sum."""
 
-P = ParamSpec("P")
-R = TypeVar("R")
+_P = ParamSpec("_P")
+
+_R = TypeVar("_R")
 
 
-def in_64_bits(function: Callable[P, R]) -> Callable[P, R]:
+def in_64_bits(function: Callable[_P, _R]) -> Callable[_P, _R]:
     """Have JAX know 64-bit numbers while a function runs, whatever the user has set."""
 
     @wraps(function)
-    def wide(*arguments: P.args, **more: P.kwargs) -> R:
+    def wide(*arguments: _P.args, **more: _P.kwargs) -> _R:
         with jax.enable_x64(True):
             return function(*arguments, **more)
 
@@ -101,7 +52,7 @@ class JaxEngine:
     """Polynomial costs and any mechanism. In 64 bits bit for bit as `NumpyEngine`; in 32 bits statistically equal.
 
     Args:
-        crowd: the clients; sent to the devices once.
+        clients: the clients; sent to the devices once.
         options: 64 or 32 bits, and how many devices.
         rounds: how many there will be, so that 32-bit histories take no more bytes than they need.
 
@@ -110,25 +61,25 @@ class JaxEngine:
     """
 
     @in_64_bits
-    def __init__(self, crowd: Crowd, options: JaxOptions | None = None, rounds: int | None = None) -> None:
+    def __init__(self, clients: SimulatedClients, options: JaxOptions | None = None, rounds: int | None = None) -> None:
         options = options or JaxOptions()
-        self.crowd, self.name = crowd, "jax" if options.bits == 64 else "jax32"
-        acting = crowd.acting
+        self.clients, self.name = clients, "jax" if options.bits == 64 else "jax32"
+        acting = clients.acting
         assert isinstance(acting, (PolynomialCosts, DrawnCosts))  # `choose_engine` has seen to it
-        few = len(crowd) < FEW
+        few = len(clients) < FEW
         acting = acting[:] if few and isinstance(acting, DrawnCosts) else acting
         found = some_devices(options.devices)
         tiles = found[0].platform == "gpu"
         self._devices = Devices(found, TILES[options.bits] if tiles else 1)
-        self._rules = rules_of(crowd, acting, options.bits)
+        self._rules = rules_of(clients, acting, options.bits)
         self._way = Way(tiles, self._devices.mesh)
         self._kind: Any = np.float64 if options.bits == 64 else np.float32
         self._passed_kind: Any = self._kind
         if self._rules.counts:
             self._passed_kind = np.uint16 if (rounds or 2**20) < 2**16 - 2 else np.uint32
         self._pieces = pieces_of(acting, one=few)
-        self._check_room()
-        self._families = [family_on(self._devices, piece, crowd, acting, self._kind) for piece in self._pieces]
+        self._check_memory()
+        self._families = [family_on(self._devices, piece, clients, acting, self._kind) for piece in self._pieces]
         self._histories: tuple[History, ...] = ()
         self._known: ClientState | None = None  # what the devices were sent, or have sent
         self._ahead = False  # whether they have moved on since
@@ -141,7 +92,7 @@ class JaxEngine:
         return f"{len(devices)} x {devices[0].device_kind}, {self._rules.bits} bits"
 
     @in_64_bits
-    def enter(self, status: Status | None) -> None:
+    def set_status(self, status: Status | None) -> None:
         """Tell the devices each client's status."""
         for number, piece in enumerate(self._pieces):
             lanes = None
@@ -150,41 +101,38 @@ class JaxEngine:
             self._families[number] = self._families[number]._replace(status=lanes)
 
     def draw(self, round: int, signals: list[float]) -> list[int]:
-        """Decide one or two consecutive rounds in one pass; returns what came in each."""
+        """Decide one or two consecutive rounds in one pass; returns the total of each."""
         _, totals = self._run(round, round + len(signals), signals[0], signals[-1], True, 0.0, 0.0)
         return [int(total) for total in totals]
 
-    def advance(self, book: Book, stop: int) -> None:
+    def advance(self, log: ServerLog, stop: int) -> None:
         """Run all rounds up to `stop`: with the paper's server, in one compiled call."""
-        controller = book.controller
-        self._rules = self._rules._replace(most=1 if controller.lag == 0 else 2)
-        if type(controller) is not IntegralController:
-            advance_by_passes(self, book, stop, most=2)
+        controller = log.compiled_controller
+        self._rules = self._rules._replace(most=1 if log.controller.lag == 0 else 2)
+        if controller is None:
+            advance_by_passes(self, log, stop, most=2)
             return
-        while book.round < stop:
-            first, end = book.round, min(stop, book.round + LONGEST)
-            older, newer, lagged = book.deciding(first), float(book.signal[first]), controller.lag == 1
-            signals, totals = self._run(first, end, older, newer, lagged, float(controller.gain), float(book.capacity))
-            book.signal[first + 1 : end + 1] = signals
-            book.participants[first:end] = totals
-            book.capacities[first:end] = book.capacity
-            book.round, book.state = end, IntegralState(float(signals[-1]))
+        while log.round < stop:
+            first, end = log.round, min(stop, log.round + LONGEST)
+            older, newer, lagged = log.server.signals[0], log.server.signals[-1], controller.lag == 1
+            signals, totals = self._run(first, end, older, newer, lagged, float(controller.gain), float(log.capacity))
+            log.close_rounds(totals, signals)
 
     def welcome(self, newcomers: Newcomers, here: Newcomers) -> int:
-        """Start the history of newcomers; returns what those bring who take part at once."""
-        if len(newcomers) < len(self.crowd) or isinstance(self.crowd.state.rounds, np.ndarray):
+        """Start the history of newcomers; returns what those bring who participate at once."""
+        if len(newcomers) < len(self.clients) or isinstance(self.clients.state.rounds, np.ndarray):
             self.gather()
         self._ahead = False
-        return self.crowd.welcome(newcomers, here)
+        return self.clients.welcome(newcomers, here)
 
     @in_64_bits
     def measure(self, keep: Keep, status: Status | None) -> Measures:
         """Measure the clients: many of them where they are."""
-        crowd = self.crowd
-        few = len(crowd) < FEW or keep.averages == "all" or crowd.state.memory is not None
+        clients = self.clients
+        few = len(clients) < FEW or keep.averages == "all" or clients.state.memory is not None
         if few:
             self.gather()
-            return measure(keep, crowd.costs, crowd.state, status)
+            return measure(keep, clients.costs, clients.state, status)
         self._send()
         edges = np.linspace(0.0, 1.0, max(keep.histogram, 1) + 1)[1:-1]
         found = []
@@ -192,7 +140,7 @@ class JaxEngine:
             reference = None
             if keep.distance_to is not None:
                 reference = self._devices.put(piece, keep.distance_to[piece.first : piece.stop], np.float64)
-            found.append(sums(self._rules.powers, history, family, self._rounds, reference, edges, cost=keep.cost))
+            found.append(_sums(self._rules.powers, history, family, self._rounds, reference, edges, cost=keep.cost))
         members = sum(int(part.members) for part in found)
         reach = np.sum([np.asarray(part.reach) for part in found], axis=0, dtype=np.int64)
         at_least = np.concatenate([[members], reach, [0]])
@@ -203,22 +151,22 @@ class JaxEngine:
             [float(part.distance) for part in found],
             max(float(part.largest) for part in found),
             histogram.astype(np.int64),
-            self._averages(keep.chosen(len(crowd)) if keep.averages is not None else np.empty(0, np.int64)),
+            self._averages(keep.chosen(len(clients)) if keep.averages is not None else np.empty(0, np.int64)),
         )
 
     @in_64_bits
     def gather(self) -> None:
-        """Bring the histories into `crowd.state`."""
+        """Bring the histories into `clients.state`."""
         if not self._ahead:
             return
-        crowd = self.crowd
-        passed = np.empty(len(crowd))
-        own = np.empty(len(crowd)) if self._histories[0].rounds is not None else None
+        clients = self.clients
+        passed = np.empty(len(clients))
+        own = np.empty(len(clients)) if self._histories[0].rounds is not None else None
         for piece, history in zip(self._pieces, self._histories, strict=True):
             self._devices.take(piece, history.passed, passed)
             if own is not None and history.rounds is not None:
                 self._devices.take(piece, history.rounds, own)
-        self._known = crowd.state = ClientState(passed, self._rounds if own is None else own, crowd.state.memory)
+        self._known = clients.state = ClientState(passed, self._rounds if own is None else own, clients.state.memory)
         self._ahead = False
 
     def close(self) -> None:
@@ -229,9 +177,9 @@ class JaxEngine:
     def _run(
         self, round: int, stop: int, older: float, newer: float, lagged: bool, gain: float, capacity: float
     ) -> tuple[Array, Any]:
-        """Rounds `round` to `stop`; the signals after them, and what came."""
+        """Rounds `round` to `stop`; the signals after them, and the totals."""
         self._send()
-        server = server_at(self.crowd, round, stop, older, newer, lagged, gain, capacity, self._rounds)
+        server = server_at(self.clients, round, stop, older, newer, lagged, gain, capacity, self._rounds)
         run = compiled(self._rules, self._way)
         self._histories, rounds, signals, totals = run(self._histories, tuple(self._families), server)
         self._ahead, self._rounds = True, float(rounds)
@@ -239,7 +187,7 @@ class JaxEngine:
 
     def _send(self) -> None:
         """Give the devices the histories, if they have been changed here."""
-        state = self.crowd.state
+        state = self.clients.state
         if self._ahead or state is self._known:
             return
         alike = isinstance(state, AlikeState) and "participations" not in vars(state)
@@ -271,18 +219,18 @@ class JaxEngine:
                         lasted[mine] = np.asarray(history.rounds[lane][blocks])
         return average_of(passed, lasted)  # type: ignore[no-any-return]
 
-    def _check_room(self) -> None:
+    def _check_memory(self) -> None:
         """Refuse clients that the devices cannot hold."""
-        crowd, size = self.crowd, np.dtype(self._kind).itemsize
-        by_client = sum(size for value in crowd.mechanism.parameters() if np.ndim(value))
-        by_client += 8 if crowd.weights is not None else 0
-        moving = np.dtype(self._passed_kind).itemsize + (size if isinstance(crowd.state.rounds, np.ndarray) else 0)
+        clients, size = self.clients, np.dtype(self._kind).itemsize
+        by_client = sum(size for value in clients.mechanism.parameters() if np.ndim(value))
+        by_client += 8 if clients.weights is not None else 0
+        moving = np.dtype(self._passed_kind).itemsize + (size if isinstance(clients.state.rounds, np.ndarray) else 0)
         by_client += moving if self._way.tiles else 2 * moving  # XLA may keep the old beside the new
         needed = sum(LANES * self._devices.size(p) * (by_client + size * len(p.terms)) for p in self._pieces)
         smaller = "engine='jax32', " if self._rules.bits == 64 else ""
         remedy = f"use {smaller}more devices, or fewer clients"
         there = free_on(self._devices.devices)
-        check_room(f"the memory of {len(crowd):,} clients", needed, there, f"on {self.where}", remedy)
+        check_memory(f"the memory of {len(clients):,} clients", needed, there, f"on {self.where}", remedy)
 
 
 def some_devices(wanted: int | None) -> list[Any]:
@@ -302,15 +250,17 @@ def free_on(devices: list[Any]) -> int | None:
     return sum(int(one["bytes_limit"]) - int(one["bytes_in_use"]) for one in stats if one)
 
 
-def rules_of(crowd: Crowd, acting: PolynomialCosts | DrawnCosts, bits: int) -> Rules:
+def rules_of(clients: SimulatedClients, acting: PolynomialCosts | DrawnCosts, bits: int) -> Rules:
     """What the kernels are compiled for."""
-    by_bit = crowd.averaging.by == "bit"
-    counts = bits == 32 and by_bit and crowd.start is None and math.isinf(crowd.averaging.cap)
-    mechanism = type(crowd.mechanism)
+    by_bit = clients.averaging.by == "bit"
+    counts = bits == 32 and by_bit and clients.start is None and math.isinf(clients.averaging.cap)
+    mechanism = type(clients.mechanism)
     return Rules(acting.powers, mechanism.response, mechanism.limits, by_bit, bits, 2, counts)
 
 
-def family_on(devices: Devices, piece: Piece, crowd: Crowd, acting: PolynomialCosts | DrawnCosts, kind: Any) -> Family:
+def family_on(
+    devices: Devices, piece: Piece, clients: SimulatedClients, acting: PolynomialCosts | DrawnCosts, kind: Any
+) -> Family:
     """What does not move of a piece's clients, on the devices."""
     part = slice(piece.first, piece.stop)
     terms: list[Any] = [None] * len(acting.powers)
@@ -322,16 +272,16 @@ def family_on(devices: Devices, piece: Piece, crowd: Crowd, acting: PolynomialCo
             terms[term] = devices.put(piece, acting.terms[term, part], kind)
     parameters = tuple(
         devices.put(piece, np.asarray(value)[part], kind) if np.ndim(value) else np.float64(value)
-        for value in crowd.mechanism.parameters()
+        for value in clients.mechanism.parameters()
     )
-    weights = None if crowd.weights is None else devices.put(piece, crowd.weights[part], np.int64)
-    begin = crowd.coins.first // LANES + piece.first // LANES
+    weights = None if clients.weights is None else devices.put(piece, clients.weights[part], np.int64)
+    begin = clients.coins.first // LANES + piece.first // LANES
     block = np.uint32(begin) if begin + devices.size(piece) < 2**32 else np.uint64(begin)
     return Family(tuple(terms), weights, parameters, None, block, *devices.bounds(piece))
 
 
 def server_at(
-    crowd: Crowd,
+    clients: SimulatedClients,
     round: int,
     stop: int,
     older: Any,
@@ -342,7 +292,7 @@ def server_at(
     rounds: float,
 ) -> Server:
     """The arguments of a compiled run, as arrays: nothing of them is compiled in."""
-    low, high = crowd.coins.key
+    low, high = clients.coins.key
     return Server(
         np.asarray(older, dtype=np.float64),
         np.asarray(newer, dtype=np.float64),
@@ -352,7 +302,59 @@ def server_at(
         np.int64(round),
         np.int64(stop),
         np.float64(rounds),
-        np.float64(crowd.averaging.cap),
+        np.float64(clients.averaging.cap),
         (np.uint32(low), np.uint32(high)),
         np.float64(-0.0),
     )
+
+
+class _Sums(NamedTuple):
+    """Of one piece's members: how many, their cost, their distances' sum and largest, and how many reach each edge."""
+
+    members: Any
+    cost: Any
+    distance: Any
+    largest: Any
+    reach: Any
+
+
+def _sums(
+    powers: tuple[int, ...],
+    history: History,
+    family: Family,
+    rounds: float,
+    reference: Lanes | None,
+    edges: Any,
+    *,
+    cost: bool,
+) -> _Sums:
+    """Measure one piece, in 64 bits; `edges` are the inner edges of the histogram's bins, shape (bins - 1,)."""
+    numbers = (np.float64(rounds), np.float64(-0.0), np.asarray(edges, dtype=np.float64))
+    return _compiled(powers, cost)(history, family, reference, *numbers)  # type: ignore[no-any-return]
+
+
+@lru_cache(maxsize=64)
+def _compiled(powers: tuple[int, ...], cost: bool) -> Any:
+    def measured(history: History, family: Family, reference: Any, rounds: Any, zero: Any, edges: Any) -> _Sums:
+        total = _Sums(jnp.int64(0), jnp.float64(0.0), jnp.float64(0.0), jnp.float64(0.0), jnp.zeros(len(edges), int))
+        index = jax.lax.iota(jnp.uint32, history.passed[0].shape[0])
+        for lane in range(LANES):
+            low, high = (ends[lane % len(ends)] for ends in (family.low, family.high))
+            counts = (index >= low) & (index < high)
+            if family.status is not None:
+                counts &= family.status[lane] != ABSENT
+            lasted = rounds if history.rounds is None else history.rounds[lane].astype(jnp.float64)
+            average = average_of(Number(history.passed[lane].astype(jnp.float64), zero), Number(lasted, zero))
+            terms = tuple(None if term is None else term[lane].astype(jnp.float64) for term in family.terms)
+            worth = slope_or_value(powers, terms, average, slope=False).value if cost else 0.0
+            away = 0.0 if reference is None else jnp.where(counts, jnp.abs(average.value - reference[lane]), 0.0)
+            total = _Sums(
+                total.members + jnp.sum(counts, dtype=jnp.int64),
+                total.cost + jnp.sum(jnp.where(counts, worth, 0.0)),
+                total.distance + jnp.sum(away),
+                jnp.maximum(total.largest, jnp.max(away)),
+                total.reach + jax.vmap(lambda edge, x=average.value, who=counts: jnp.sum(who & (x >= edge)))(edges),
+            )
+        return total
+
+    return jax.jit(measured)

@@ -86,7 +86,7 @@ class Now(NamedTuple):
         rounds: behind everyone's average, where all share it.
         cap: the most rounds behind an average.
         key: of the coins, two words.
-        zero: the run-time -0.0 (see jax_number.py).
+        zero: the run-time -0.0 (see number.py).
     """
 
     round: Any
@@ -144,7 +144,7 @@ def draw(rules: Rules, history: History, family: Family, index: Any, now: Now) -
         now: what all are told.
 
     Returns:
-        The histories after it, and what came in each round, added up over the lanes, shape (blocks,).
+        The histories after it, and the total of each round, added up over the lanes, shape (blocks,).
     """
     block = family.block + index.astype(family.block.dtype)
     tosses = [words(block, now.round + jnp.uint32(number), now.key) for number in range(rules.most)]
@@ -167,7 +167,7 @@ def draw(rules: Rules, history: History, family: Family, index: Any, now: Now) -
 def _draw_lane(
     rules: Rules, history: History, family: Family, lane: int, tosses: list[Any], now: Now
 ) -> tuple[tuple[Any, Any], list[Any]]:
-    """One lane's (participations, rounds) after the pass, and who came in each round: `client_step`, compiled."""
+    """One lane's (participations, rounds) after the pass, and who participates in each round, as in `client_step`."""
     kind, zero = real(rules.bits), now.zero if rules.bits == 64 else None
 
     def number(value: Any) -> Number:
@@ -209,6 +209,6 @@ def _draw_lane(
 
 
 def add_up(totals: tuple[Any, ...], devices: str | None) -> tuple[Any, ...]:
-    """What came in each round: sums over blocks, and over devices where there are several (their axis's name)."""
+    """The total of each round: sums over blocks, and over devices where there are several (their axis's name)."""
     sums = tuple(jnp.sum(total, dtype=jnp.int64) for total in totals)
     return sums if devices is None else tuple(jax.lax.psum(total, devices) for total in sums)  # type: ignore[no-untyped-call]

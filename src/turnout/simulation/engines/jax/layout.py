@@ -17,10 +17,10 @@ from turnout.problem import POPULATION, DrawnCosts, PolynomialCosts, Term, coeff
 from turnout.simulation.engines.jax.kernel import LANES, Lanes, words
 from turnout.simulation.engines.jax.loop import AXIS
 
-LARGEST = 1 << 32
+_LARGEST = 1 << 32
 """Clients in one piece at most: a lane then has 2^30, and an array may have 2^31."""
 
-MOST_FAMILIES = 16
+_MOST_FAMILIES = 16
 """Beyond this many runs of clients with the same terms, all clients are taken to have all of them."""
 
 
@@ -63,15 +63,15 @@ def pieces_of(costs: PolynomialCosts | DrawnCosts, *, one: bool = False) -> list
             for row in costs.terms:
                 changes |= (row[1:] != 0.0) != (row[:-1] != 0.0)
             found = np.flatnonzero(changes) + 1
-            edges = [0, *found.tolist(), len(costs)] if len(found) < MOST_FAMILIES else edges
+            edges = [0, *found.tolist(), len(costs)] if len(found) < _MOST_FAMILIES else edges
         runs = []
         for first, stop in itertools.pairwise(edges):
             have = present if len(edges) == 2 else costs.terms[:, first] != 0.0
             runs.append(Piece(first, stop, tuple(np.flatnonzero(have).tolist())))
     return [
-        piece._replace(first=first, stop=min(first + LARGEST, piece.stop))
+        piece._replace(first=first, stop=min(first + _LARGEST, piece.stop))
         for piece in runs
-        for first in range(piece.first, piece.stop, LARGEST)
+        for first in range(piece.first, piece.stop, _LARGEST)
     ]
 
 

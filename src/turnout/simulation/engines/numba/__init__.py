@@ -1,1 +1,1 @@
-"""."""
+"""The Numba engine: compiled loops, on several threads."""

@@ -1,4 +1,4 @@
-"""The compiled kernels. They contain loops and Philox; the decision itself is compiled from its source.
+"""The compiled kernels: loops, Philox, and threads that meet. The decision itself is compiled from its source.
 
 `average_of`, `intent`, `next_rounds`, `remembered` (algorithm/client.py), the mechanism's `response` and
 `limits`, the polynomial (problem/costs.py) and the server's `integral_signal` are the very functions
@@ -24,7 +24,7 @@ from numba.extending import intrinsic, register_jitable
 
 from turnout.algorithm import average_of, inside, integral_signal, intent, next_rounds, remembered
 from turnout.problem import KEY_STEPS, MULTIPLIERS, polynomial
-from turnout.simulation.engines.numba import access as numba_access
+from turnout.simulation.engines.numba import access
 from turnout.simulation.engines.numba.access import at, at_each, is_member, is_present, later, set_rounds
 
 if sys.platform == "win32":
@@ -64,7 +64,7 @@ def _observe(typing_context: Any, numbers: Any, index: Any) -> Any:
 
 
 @register_jitable
-def meet(arrivals: Any, me: Any, number: Any) -> None:
+def _meet(arrivals: Any, me: Any, number: Any) -> None:
     """Wait until every thread has finished pass `number`."""
     _publish(arrivals, me * 8, number)  # eight apart: each on a cache line of its own
     for other in range(0, len(arrivals), 8):
@@ -78,11 +78,10 @@ def meet(arrivals: Any, me: Any, number: Any) -> None:
 TILE = 1024
 """Clients looked at together: their words stay in the fastest cache. A multiple of 4."""
 
-
-SHARED = (average_of, intent, inside, next_rounds, remembered, integral_signal, polynomial)
+_SHARED = (average_of, intent, inside, next_rounds, remembered, integral_signal, polynomial)
 """The decision, compiled from the source that the NumPy engine runs."""
 
-for _function in SHARED:
+for _function in _SHARED:
     # LLVM inlines what is small; the polynomial needs help, or its loops over terms stay loops.
     register_jitable(inline="always" if _function is polynomial else "never")(_function)
 
@@ -153,11 +152,11 @@ def by_probability(came: Any, probability: Any, present: Any) -> Any:
     return probability if present else 0.0
 
 
-Named = Callable[[Callable[..., Any]], Callable[..., Any]]
+_Named = Callable[[Callable[..., Any]], Callable[..., Any]]
 """Gives a function a name of its own; see `build`."""
 
 
-def _decision(powers: tuple[int, ...], response: Any, limits: Any, moved_by: Any, named: Named) -> tuple[Any, Any]:
+def _decision(powers: tuple[int, ...], response: Any, limits: Any, moved_by: Any, named: _Named) -> tuple[Any, Any]:
     """(probability, moved): one client's decision up to the toss, and its history after it."""
     factors = tuple(float(power) for power in powers)
     gaps = tuple(b - a for a, b in itertools.pairwise(powers)) or (0,)
@@ -171,7 +170,7 @@ def _decision(powers: tuple[int, ...], response: Any, limits: Any, moved_by: Any
     @register_jitable
     @named
     def probability(terms, client, own, average, signal, weight):  # type: ignore[no-untyped-def]
-        """The chance that one client takes part: `client_step` up to the toss."""
+        """The chance that one client participates: `client_step` up to the toss."""
         wish = intent(signal, weight, average, slope_of(terms, client, average))
         low, high = limits(average, own)
         return inside(low, response(wish, average, own), high)
@@ -187,13 +186,13 @@ def _decision(powers: tuple[int, ...], response: Any, limits: Any, moved_by: Any
     return probability, moved
 
 
-def _rounds(probability: Any, moved: Any, named: Named) -> Any:
+def _rounds(probability: Any, moved: Any, named: _Named) -> Any:
     """Round `round` by `signal`, and if `two` the next by `second`, for clients start to stop."""
 
     @register_jitable
     @named
-    def draw_rounds(crowd, start, stop, round, key, signal, second, two):  # type: ignore[no-untyped-def]
-        participations, rounds, cap, terms, weights, parameters, status = crowd
+    def draw_rounds(clients, start, stop, round, key, signal, second, two):  # type: ignore[no-untyped-def]
+        participations, rounds, cap, terms, weights, parameters, status = clients
         words, more = np.empty(TILE + 4, np.uint32), np.empty(TILE + 4, np.uint32)
         total, total_second = 0, 0
         for begin in range(start, stop, TILE):
@@ -227,20 +226,25 @@ def _rounds(probability: Any, moved: Any, named: Named) -> Any:
 def _loop(draw_rounds: Any) -> Any:
     """All rounds of one thread's clients, with the integral controller in the loop."""
 
-    def run(crowd, clients, me, arrivals, parts, rounds_to_run, key, signals, totals, lag, gain, capacity):  # type: ignore[no-untyped-def]
-        """Thread `me`: its clients through all rounds; meets the others after each pass; the first keeps the book."""
-        participations, rounds, cap, terms, weights, parameters, status = crowd
-        round, stop = rounds_to_run
-        older, newer = signals[max(0, round - 1)], signals[round]
+    def run(clients, share, me, arrivals, parts, rounds_to_run, key, server, totals, signals):  # type: ignore[no-untyped-def]
+        """Thread `me`: its clients through all rounds; meets the others after each pass; the first writes the results.
+
+        The server is (older, newer, lag, gain, capacity): the signals of the round before and of this one, and the
+        integral controller. Results: the total of each round, and the signal after it.
+        """
+        participations, rounds, cap, terms, weights, parameters, status = clients
+        begin, stop = rounds_to_run
+        older, newer, lag, gain, capacity = server
+        round = begin
         number = 0
         while round < stop:
             two = lag == 1 and round + 1 < stop
             now = (participations, rounds, cap, terms, weights, parameters, status)
-            drawn = draw_rounds(now, clients[0], clients[1], round, key, older if lag == 1 else newer, newer, two)
+            drawn = draw_rounds(now, share[0], share[1], round, key, older if lag == 1 else newer, newer, two)
             number += 1
             slot = number % 2  # a thread is at most one pass ahead, so two slots are enough
             parts[me, slot, 0], parts[me, slot, 1] = drawn
-            meet(arrivals, me, number)
+            _meet(arrivals, me, number)
             for which in range(2 if two else 1):
                 total = 0
                 for thread in range(len(parts)):
@@ -248,8 +252,8 @@ def _loop(draw_rounds: Any) -> Any:
                 older, newer = newer, integral_signal(newer, gain, total, capacity)
                 rounds = later(rounds, next_rounds(at(rounds, 0), cap))
                 if me == 0:
-                    totals[round] = total
-                    signals[round + 1] = newer
+                    totals[round - begin] = total
+                    signals[round - begin] = newer
                 round += 1
         return rounds
 
@@ -264,10 +268,10 @@ def build(
     moved_by: Callable[..., Any],
     layout: str,
 ) -> tuple[Any, Any]:
-    """Compile (draw, run) for one family of costs, one mechanism, and one layout (types) of the crowd.
+    """Compile (draw, run) for one family of costs, one mechanism, and one layout (types) of the clients.
 
     `draw` decides one or two rounds for some of the clients; `run` loops over rounds with the
-    integral controller in the loop. Both take the crowd as one tuple: participations, rounds,
+    integral controller in the loop. Both take the clients as one tuple: participations, rounds,
     cap of the rounds, terms, weights, parameters, status; and the key of the coins as another: the two
     words of the seed, and the number of the first client's block.
     """
@@ -276,7 +280,7 @@ def build(
     # Numba's cache tells functions apart by name and types alone, also across processes: two kernels of one
     # name are silently mixed up. So every function made here gets a name of its own, of all that goes into it.
     described = repr((powers, response.__qualname__, limits.__qualname__, moved_by.__qualname__, layout))
-    suffix = _fingerprint(described, *SHARED, response, limits)
+    suffix = _fingerprint(described, *_SHARED, response, limits)
 
     def named(function: Callable[..., Any]) -> Callable[..., Any]:
         function.__name__ = function.__qualname__ = f"{function.__name__}_{suffix}"
@@ -284,18 +288,18 @@ def build(
 
     draw_rounds = _rounds(*_decision(powers, response, limits, moved_by, named), named)
 
-    def draw(crowd, start, stop, round, key, signal, second, two):  # type: ignore[no-untyped-def]
-        return draw_rounds(crowd, start, stop, round, key, signal, second, two)
+    def draw(clients, start, stop, round, key, signal, second, two):  # type: ignore[no-untyped-def]
+        return draw_rounds(clients, start, stop, round, key, signal, second, two)
 
-    # A user's own mechanism may change between two runs in a notebook: it is compiled anew in each process.
+    # A user's own mechanism may change between two runs in a notebook: it is compiled again in each process.
     shipped = response.__module__.startswith("turnout.")
     compile_kernel = njit(cache=shipped, nogil=True, error_model="numpy")
     return compile_kernel(named(draw)), compile_kernel(named(_loop(draw_rounds)))
 
 
 def _fingerprint(described: str, *functions: Callable[..., Any]) -> str:
-    """A name that changes with the description, the code and constants of the functions, and numba_access.py."""
-    digest = hashlib.sha256(Path(numba_access.__file__).read_bytes() + described.encode())
+    """A name that changes with the description, the code and constants of the functions, and access.py."""
+    digest = hashlib.sha256(Path(access.__file__).read_bytes() + described.encode())
     for function in functions:
         code = function.__code__
         constants = [function.__globals__.get(name) for name in code.co_names]

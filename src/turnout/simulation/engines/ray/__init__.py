@@ -1,1 +1,1 @@
-"""."""
+"""The Ray engine: clients in shards on a cluster."""

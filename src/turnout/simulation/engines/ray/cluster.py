@@ -11,22 +11,22 @@ from typing import Any, NamedTuple, Protocol
 
 from turnout.errors import MissingExtra, TurnoutError, invalid
 from turnout.problem import Array
-from turnout.simulation.clients import Crowd
+from turnout.simulation.clients import SimulatedClients
 from turnout.simulation.engines.ray.shard import Shard
 
-PATIENCE = 60.0
+_PATIENCE = 60.0
 """Seconds without any shard finding its place after which a start is given up, for few clients."""
 
-SLOWEST = 1e5
+_SLOWEST = 1e5
 """Clients a second that a shard takes up at the least; gives large shards more time."""
 
-GRACE = 3.0
+_GRACE = 3.0
 """Seconds in which a cluster notices that an actor is gone and its core free."""
 
-PASSING = 17
-"""Bytes a client that a shard needs for a moment, above the histories: who is there, and who is new."""
+_PASSING = 17
+"""Bytes per client that a shard needs for a moment, above the histories: who is there, and who is new."""
 
-SLACK = 2**28
+_SLACK = 2**28
 """Bytes of the object store of a cluster started here beyond what the clients need."""
 
 
@@ -70,7 +70,7 @@ class Size(NamedTuple):
     @property
     def working(self) -> int:
         """What the actors need of their own: histories, a copy of them for a snapshot, and what passes."""
-        return 2 * self.histories + 2 * self.drawn + PASSING * self.clients
+        return 2 * self.histories + 2 * self.drawn + _PASSING * self.clients
 
 
 class Cluster(Protocol):
@@ -79,11 +79,11 @@ class Cluster(Protocol):
     cores: int
     where: str
 
-    def check_room(self, shards: int, size: Size) -> None:
+    def check_fits(self, shards: int, size: Size) -> None:
         """Refuse what does not fit, before anything is sent."""
         ...
 
-    def start(self, crowd: Crowd, participations: Array, rounds: Array | float) -> Any:
+    def start(self, clients: SimulatedClients, participations: Array, rounds: Array | float) -> Any:
         """A handle of a new `Shard`; does not wait for it."""
         ...
 
@@ -133,13 +133,13 @@ class RayCluster:
         self._lost = (causes.RayActorError, causes.ObjectLostError, causes.NodeDiedError, causes.OutOfMemoryError)
         how = _enter(size)
         self._left = False
-        self._memory, self._patience = 0, PATIENCE
+        self._memory, self._patience = 0, _PATIENCE
         nodes = [node for node in self._ray.nodes() if node["Alive"]]
         self._nodes = f"{len(nodes)} {'node' if len(nodes) == 1 else 'nodes'}"
         self.cores = max(1, int(self._free("CPU")))
         self.where = f"a Ray cluster of {self._nodes}, {how}"
 
-    def check_room(self, shards: int, size: Size) -> None:
+    def check_fits(self, shards: int, size: Size) -> None:
         """Refuse what does not fit, before anything is sent.
 
         Raises:
@@ -162,16 +162,16 @@ class RayCluster:
                     "add nodes, simulate fewer clients, or start the cluster with more of it",
                 )
         self._memory = -(-size.working // shards)
-        self._patience = PATIENCE + size.clients / shards / SLOWEST
+        self._patience = _PATIENCE + size.clients / shards / _SLOWEST
 
-    def start(self, crowd: Crowd, participations: Array, rounds: Array | float) -> Any:
+    def start(self, clients: SimulatedClients, participations: Array, rounds: Array | float) -> Any:
         """A new actor, on a core of its own while there is one; where a lost node leaves none, cores are shared."""
         core = 1 if self._free("CPU", 1) >= 1 else 0
         placed = self._shard.options(
             num_cpus=core, memory=self._memory if core else 0, max_restarts=0, scheduling_strategy="SPREAD"
         )
         # Put apart: the population stays in the shared store, where the actor reads it; the histories are copied.
-        return placed.remote(self._ray.put(crowd), self._ray.put(participations), rounds)
+        return placed.remote(self._ray.put(clients), self._ray.put(participations), rounds)
 
     def await_start(self, handles: list[Any]) -> None:
         """Wait until all actors have their clients.
@@ -213,7 +213,7 @@ class RayCluster:
 
     def _free(self, resource: str, wanted: float = 0.0) -> float:
         """What is free; if too little, then some moments later: a cluster notices late what was given back."""
-        until = time.monotonic() + GRACE
+        until = time.monotonic() + _GRACE
         while True:
             there = float(self._ray.available_resources().get(resource, 0.0))
             whole = float(self._ray.cluster_resources().get(resource, 0.0))
@@ -271,6 +271,6 @@ def _connect(size: Size) -> str:
         include_dashboard=False,
         log_to_driver=False,
         logging_level=logging.ERROR,
-        object_store_memory=int(1.1 * size.population) + 2 * size.histories + SLACK,
+        object_store_memory=int(1.1 * size.population) + 2 * size.histories + _SLACK,
     )
     return "started here"

@@ -1,6 +1,6 @@
 """The cluster engine: clients in shards, each on a core of a Ray cluster; one number down, one integer up.
 
-The histories live in the shards. The driver's own copy, `crowd.state`, is the last snapshot; with the log of what the
+The histories live in the shards. The driver's own copy, `clients.state`, is the last snapshot; with the log of what the
 shards were told since, it makes a lost shard again, exactly.
 """
 
@@ -17,24 +17,24 @@ import numpy.typing as npt
 
 from turnout.algorithm import ClientState, SeededCoins
 from turnout.problem import DrawnCosts
-from turnout.simulation.clients import Crowd, Newcomers
+from turnout.simulation.clients import Newcomers, SimulatedClients
 from turnout.simulation.engines.engine import RayOptions, advance_by_passes
 from turnout.simulation.engines.ray.cluster import Cluster, Lost, RayCluster, ShardLost, Size
 from turnout.simulation.engines.ray.shard import Command, Someone
 from turnout.simulation.recording import CHUNK, Keep, Measures, measure, together
 from turnout.simulation.schedule import Status
-from turnout.simulation.server_log import Book
+from turnout.simulation.server_log import ServerLog
 
-BLOCK = 4
+_BLOCK = 4
 """Clients that share a block of coins, and hence a shard."""
 
-MEASURED_APART = 8
+_MEASURED_APART = 8
 """Chunks that a shard must have to be cut between chunks; with fewer, shards would be too unequal."""
 
-GATHERED_AT_ONCE = 2**28
+_GATHERED_AT_ONCE = 2**28
 """Bytes of histories asked for at a time, unless one shard alone has more."""
 
-MOST_LOSSES = 5
+_MOST_LOSSES = 5
 """How often in a row a shard is made again before the run is given up."""
 
 
@@ -69,7 +69,7 @@ class RayEngine:
     """Runs any costs and mechanism on a Ray cluster, bit for bit as the other engines, whatever the number of shards.
 
     Args:
-        crowd: the clients; sent to the shards once.
+        clients: the clients; sent to the shards once.
         options: how many shards, and how often a snapshot is taken.
         cluster: where the shards are; the Ray cluster that is found, or one started here, unless given.
 
@@ -83,10 +83,12 @@ class RayEngine:
 
     name = "ray"
 
-    def __init__(self, crowd: Crowd, options: RayOptions | None = None, cluster: Cluster | None = None) -> None:
+    def __init__(
+        self, clients: SimulatedClients, options: RayOptions | None = None, cluster: Cluster | None = None
+    ) -> None:
         options = options or RayOptions()
-        size = _size(crowd)
-        self.crowd = crowd
+        size = _size(clients)
+        self.clients = clients
         self._cluster = cluster or RayCluster(size)
         self._snapshot_every = options.snapshot_every
         self._standing: dict[str, tuple[Any, ...]] = {}  # what a shard must be told whenever it is made again
@@ -95,9 +97,9 @@ class RayEngine:
         self._moved = False  # whether anything has changed since
         self._places: list[_Place] = []
         try:
-            shards = cut(len(crowd), options.shards or self._cluster.cores)
-            self._cluster.check_room(len(shards), size)
-            rounds = crowd.state.rounds
+            shards = _cut(len(clients), options.shards or self._cluster.cores)
+            self._cluster.check_fits(len(shards), size)
+            rounds = clients.state.rounds
             shared = 0.0 if isinstance(rounds, np.ndarray) else float(rounds)
             for first, stop in shards:
                 place = _Place(first, stop, shared)
@@ -110,24 +112,24 @@ class RayEngine:
         shards_made = f"{len(self._places)} {'shard' if len(self._places) == 1 else 'shards'}"
         self.where = f"{shards_made} on {self._cluster.where}"
 
-    def enter(self, status: Status | None) -> None:
+    def set_status(self, status: Status | None) -> None:
         """Tell each shard the status of its clients."""
-        self._stand("enter", status)
+        self._stand("set_status", status)
 
     def draw(self, round: int, signals: list[float]) -> list[int]:
-        """Decide one or two consecutive rounds in one pass; returns what came in each."""
+        """Decide one or two consecutive rounds in one pass; returns the total of each."""
         totals = self._tell("draw", round, signals)
         self._moved, self._drawn = True, self._drawn + len(signals)
         if self._drawn >= self._snapshot_every:
             self.gather()
         return [sum(came) for came in zip(*totals, strict=True)]
 
-    def advance(self, book: Book, stop: int) -> None:
+    def advance(self, log: ServerLog, stop: int) -> None:
         """Run all rounds up to `stop`, two a pass where the lag allows."""
-        advance_by_passes(self, book, stop, most=2)
+        advance_by_passes(self, log, stop, most=2)
 
     def welcome(self, newcomers: Newcomers, here: Newcomers) -> int:
-        """Start the history of newcomers; returns what those bring who take part at once."""
+        """Start the history of newcomers; returns what those bring who participate at once."""
         self._moved = True
         return sum(self._tell("welcome", newcomers, here))
 
@@ -135,24 +137,24 @@ class RayEngine:
         """Measure the clients: in the shards where they hold whole chunks, else (few clients) here."""
         if any(place.first % CHUNK for place in self._places):
             self.gather()
-            return measure(keep, self.crowd.costs, self.crowd.state, status)
+            return measure(keep, self.clients.costs, self.clients.state, status)
         if self._standing.get("watch") != (keep,):
             self._stand("watch", keep)
         parts = list(self._answers("measure", self._places))
-        chosen = keep.chosen(len(self.crowd))
+        chosen = keep.chosen(len(self.clients))
         averages = np.empty(len(chosen))
         for place, part in zip(self._places, parts, strict=True):
             averages[_within(chosen, place)] = part.averages
         return together(parts, averages)
 
     def gather(self) -> None:
-        """Take a snapshot: bring all histories into `crowd.state`, shard by shard."""
+        """Take a snapshot: bring all histories into `clients.state`, shard by shard."""
         if not self._moved:
             return
-        state = self.crowd.state
+        state = self.clients.state
         own = state.rounds if isinstance(state.rounds, np.ndarray) else None
         each = 16 * max(place.stop - place.first for place in self._places)
-        for places in _groups(self._places, max(1, GATHERED_AT_ONCE // each)):
+        for places in _groups(self._places, max(1, _GATHERED_AT_ONCE // each)):
             for place, (participations, rounds) in zip(places, self._answers("histories", places), strict=True):
                 state.participations[place.clients] = participations
                 if own is None:
@@ -165,7 +167,7 @@ class RayEngine:
             place.since = 0
         self._moved, self._drawn = False, 0
         shared = self._places[0].rounds if own is None else own
-        self.crowd.state = ClientState(state.participations, shared, state.memory)
+        self.clients.state = ClientState(state.participations, shared, state.memory)
 
     def close(self) -> None:
         """Stop the shards, and the cluster if it was started here."""
@@ -175,7 +177,7 @@ class RayEngine:
         self._cluster.leave()
 
     def _stand(self, method: str, argument: Any) -> None:
-        """Tell all shards something that holds until it is said anew."""
+        """Tell all shards something that holds until it is told again."""
         self._standing[method] = (argument,)
         self._tell(method, argument)
 
@@ -197,44 +199,44 @@ class RayEngine:
         """Make a lost shard again from the snapshot and the log; returns what it was asked for when it was lost."""
         told = [(name, _share(place, name, arguments)) for name, arguments in self._log[place.since :]]
         asked: list[Command] = [(method, ())] if method in ("measure", "histories") else []  # the rest is in the log
-        for _ in range(MOST_LOSSES):
+        for _ in range(_MOST_LOSSES):
             self._cluster.stop(place.handle)
             try:
                 place.handle = self._start(place)
                 return self._cluster.answer(self._cluster.ask(place.handle, "replay", [*told, *asked]))
             except Lost as again:
                 loss = again
-        shard = f"the shard of clients {place.first} to {place.stop - 1} was lost {MOST_LOSSES} times in a row"
+        shard = f"the shard of clients {place.first} to {place.stop - 1} was lost {_MOST_LOSSES} times in a row"
         raise ShardLost(f"{shard} ({loss}): see the cluster's own log for the cause") from loss
 
     def _start(self, place: _Place) -> Any:
         """A new actor with the clients of a place, as they were at the snapshot."""
-        crowd, clients = self.crowd, place.clients
-        rounds = crowd.state.rounds
-        memory = None if crowd.state.memory is None else crowd.state.memory[clients]
-        piece = Crowd(
-            crowd.costs if isinstance(crowd.costs, DrawnCosts) else crowd.costs[clients],
-            None if crowd.weights is None else crowd.weights[clients],
-            crowd.mechanism[clients],
-            crowd.averaging,
-            SeededCoins(crowd.coins.seed, crowd.coins.first + place.first),
+        clients, mine = self.clients, place.clients
+        rounds = clients.state.rounds
+        memory = None if clients.state.memory is None else clients.state.memory[mine]
+        piece = SimulatedClients(
+            clients.costs if isinstance(clients.costs, DrawnCosts) else clients.costs[mine],
+            None if clients.weights is None else clients.weights[mine],
+            clients.mechanism[mine],
+            clients.averaging,
+            SeededCoins(clients.coins.seed, clients.coins.first + place.first),
             ClientState(np.empty(0), 1.0, memory),
-            crowd.start,
+            clients.start,
         )
-        lasted = rounds[clients] if isinstance(rounds, np.ndarray) else place.rounds
-        return self._cluster.start(piece, crowd.state.participations[clients], lasted)
+        lasted = rounds[mine] if isinstance(rounds, np.ndarray) else place.rounds
+        return self._cluster.start(piece, clients.state.participations[mine], lasted)
 
 
-def cut(clients: int, shards: int) -> list[tuple[int, int]]:
+def _cut(clients: int, shards: int) -> list[tuple[int, int]]:
     """(first, stop) of each shard: between chunks if there are many clients, else between blocks of coins.
 
     There are fewer shards than asked for where there are fewer blocks.
 
     Example:
-        >>> cut(clients=22, shards=3)
+        >>> _cut(clients=22, shards=3)
         [(0, 8), (8, 16), (16, 22)]
     """
-    unit = CHUNK if clients >= MEASURED_APART * shards * CHUNK else BLOCK
+    unit = CHUNK if clients >= _MEASURED_APART * shards * CHUNK else _BLOCK
     units = -(-clients // unit)
     edges = [min(clients, unit * (units * number // shards)) for number in range(shards + 1)]
     return [(first, stop) for first, stop in itertools.pairwise(edges) if first < stop]
@@ -242,7 +244,7 @@ def cut(clients: int, shards: int) -> list[tuple[int, int]]:
 
 def _share(place: _Place, method: str, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
     """The arguments of a command, cut to the clients of a place."""
-    if method == "enter":
+    if method == "set_status":
         (status,) = arguments
         return (None if status is None else status[place.clients],)
     if method == "welcome":
@@ -271,11 +273,16 @@ def _groups(places: Sequence[_Place], size: int) -> Iterator[Sequence[_Place]]:
         yield places[first : first + size]
 
 
-def _size(crowd: Crowd) -> Size:
+def _size(clients: SimulatedClients) -> Size:
     """The bytes that the clients take on a cluster."""
-    fixed = (crowd.weights, *_members(crowd.costs), *_members(crowd.state.memory), *crowd.mechanism.parameters())
-    drawn = 8 * len(crowd.costs.powers) * len(crowd) if isinstance(crowd.costs, DrawnCosts) else 0
-    return Size(len(crowd), _bytes(fixed), 8 * len(crowd) + _bytes([crowd.state.rounds]), drawn)
+    fixed = (
+        clients.weights,
+        *_members(clients.costs),
+        *_members(clients.state.memory),
+        *clients.mechanism.parameters(),
+    )
+    drawn = 8 * len(clients.costs.powers) * len(clients) if isinstance(clients.costs, DrawnCosts) else 0
+    return Size(len(clients), _bytes(fixed), 8 * len(clients) + _bytes([clients.state.rounds]), drawn)
 
 
 def _members(costs: Any) -> Iterable[Any]:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from turnout.algorithm import ClientState
 from turnout.problem import Array, DrawnCosts, PolynomialCosts
-from turnout.simulation.clients import Crowd
+from turnout.simulation.clients import SimulatedClients
 from turnout.simulation.engines.engine import Engine
 from turnout.simulation.engines.numpy import NumpyEngine
 from turnout.simulation.recording import Keep, Measures
@@ -28,19 +28,19 @@ class Shard:
     """Some of the clients, counted from 0, moved by the fastest engine installed, on one thread.
 
     Args:
-        crowd: the clients, without histories; costs that are drawn are those of all clients, and made here.
+        clients: the clients, without histories; costs that are drawn are those of all clients, and made here.
         participations, rounds: their histories, as in `ClientState`; copied, because what comes from
             another process may not be written to.
     """
 
-    def __init__(self, crowd: Crowd, participations: Array, rounds: Array | float) -> None:
-        if isinstance(crowd.costs, DrawnCosts):
-            first = crowd.coins.first
-            crowd.costs = crowd.costs[first : first + len(participations)]
+    def __init__(self, clients: SimulatedClients, participations: Array, rounds: Array | float) -> None:
+        if isinstance(clients.costs, DrawnCosts):
+            first = clients.coins.first
+            clients.costs = clients.costs[first : first + len(participations)]
         lasted = np.array(rounds) if isinstance(rounds, np.ndarray) else rounds
-        crowd.state = ClientState(np.array(participations), lasted, crowd.state.memory)
-        self._crowd = crowd
-        self._engine = _fastest(crowd)
+        clients.state = ClientState(np.array(participations), lasted, clients.state.memory)
+        self._clients = clients
+        self._engine = _fastest(clients)
         self._status: Status | None = None
         self._keep = Keep()
 
@@ -48,25 +48,25 @@ class Shard:
         """The name of the engine that moves these clients."""
         return self._engine.name
 
-    def enter(self, status: Status | None) -> None:
+    def set_status(self, status: Status | None) -> None:
         """Prepare for rounds in which each client has this status."""
         self._status = None if status is None else np.array(status)
-        self._engine.enter(self._status)
+        self._engine.set_status(self._status)
 
     def watch(self, keep: Keep) -> None:
         """Measure this from now on; reference and chosen clients are the shard's."""
         self._keep = keep
 
     def welcome(self, newcomers: Someone, here: Someone) -> int:
-        """Start the history of newcomers; returns what those bring who take part at once."""
-        everyone = range(len(self._crowd))
-        return self._crowd.welcome(
+        """Start the history of newcomers; returns what those bring who participate at once."""
+        everyone = range(len(self._clients))
+        return self._clients.welcome(
             everyone if newcomers is None else newcomers,
             everyone if here is None else here,
         )
 
     def draw(self, round: int, signals: list[float]) -> list[int]:
-        """Decide one or two consecutive rounds; returns what came in each."""
+        """Decide one or two consecutive rounds; returns the total of each."""
         return self._engine.draw(round, signals)
 
     def measure(self) -> Measures:
@@ -75,7 +75,7 @@ class Shard:
 
     def histories(self) -> tuple[Array, Array | float]:
         """Participations and rounds, for a snapshot."""
-        return self._crowd.state.participations, self._crowd.state.rounds
+        return self._clients.state.participations, self._clients.state.rounds
 
     def replay(self, commands: Iterable[Command]) -> Any:
         """Do all this, one after the other; returns what the last gave."""
@@ -85,10 +85,10 @@ class Shard:
         return result
 
 
-def _fastest(crowd: Crowd) -> Engine:
-    acting = crowd.acting
+def _fastest(clients: SimulatedClients) -> Engine:
+    acting = clients.acting
     if isinstance(acting, PolynomialCosts) and importlib.util.find_spec("numba") is not None:
         from turnout.simulation.engines.numba.engine import NumbaEngine
 
-        return NumbaEngine(crowd, threads=1)
-    return NumpyEngine(crowd)
+        return NumbaEngine(clients, threads=1)
+    return NumpyEngine(clients)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import platform
-from collections.abc import Callable
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -13,26 +14,20 @@ import numpy as np
 
 from turnout.errors import MissingExtra
 from turnout.files import whole_file
-from turnout.paper import fig1_distance, fig2_cost, fig3_privacy_error, fig4_turnout, fig5_signal
 from turnout.paper.claims import judge
+from turnout.paper.figures import FIGURES
 from turnout.paper.page import make_page
 from turnout.paper.settings import CLASSICAL, SETTINGS
-from turnout.paper.sources import forecasts, full_runs, seeds
-from turnout.paper.store import Store, fingerprint
+from turnout.paper.tables import Say, Store, fingerprint, forecasts, make_tables, on_all_cores, seeds
 from turnout.version import __version__
 
-FIGURES = (fig1_distance, fig2_cost, fig3_privacy_error, fig4_turnout, fig5_signal)
 
-Say = Callable[[str, int], None]
-"""Called with what is going on, and how many of its runs are done."""
-
-
-def reproduce(folder: str | Path, say: Say = lambda stage, done: None) -> Path:
+def reproduce(folder: str | Path, say: Say = lambda stage, done, total: None) -> Path:
     """Make everything that is not there yet; returns the report's path.
 
     Args:
         folder: where figures, results.json and report.html go.
-        say: told about progress.
+        say: called with a stage, how many of its parts are done, and how many there are to do.
 
     Raises:
         MissingExtra: what draws is not installed; said at once, not after minutes of runs.
@@ -41,22 +36,20 @@ def reproduce(folder: str | Path, say: Say = lambda stage, done: None) -> Path:
         if find_spec(library) is None:
             raise MissingExtra("the paper's reproduction", library=library, extra="lab")
     store = Store(folder)
-    say("one run in full", 0)
-    full_runs(store)
-    for populations, stage in ((False, "seeds"), (True, "populations")):
-        counter = _Counter(say, stage)
-        seeds(store, counter.tick, populations=populations)
-    say("forecast", 0)
-    forecasts(store)
-    for figure in FIGURES:
-        say(f"figure {figure.NAME}", 0)
-        _draw_once(store, figure)
-    say("claims and report", 0)
+    make_tables(store, say)
+    drawings = {figure.name: partial(_draw, store.folder, number) for number, figure in enumerate(FIGURES)}
+    say("figures", 0, len(drawings))
+    with contextlib.closing(on_all_cores(drawings)) as drawn:
+        for done, _ in enumerate(drawn, start=1):
+            say("figures", done, len(drawings))
+    say("claims and report", 0, 1)
     results = summarise(store)
     text = json.dumps(results, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
     with whole_file(store.folder / "results.json") as file:
         file.write(text.encode())
-    return make_page(store, results).save(store.folder / "report.html")
+    report = make_page(store, results).save(store.folder / "report.html")
+    say("claims and report", 1, 1)
+    return report
 
 
 def summarise(store: Store) -> dict[str, Any]:
@@ -104,23 +97,11 @@ def _spread(values: Any) -> dict[str, float]:
     return {"mean": float(np.mean(values)), "low": float(low), "high": float(high)}
 
 
-def _draw_once(store: Store, figure: Any) -> None:
+def _draw(folder: Path, number: int) -> None:
     """Numbers and pictures of one figure, unless they are there."""
-    pictures = [store.folder / "figures" / f"{figure.NAME}.{ending}" for ending in ("png", "svg")]
-    drawn = store.has(figure.NAME) and all(picture.exists() for picture in pictures)
-    numbers = store.numbers(figure.NAME, lambda: figure.compute(store))
+    store, figure = Store(folder), FIGURES[number]
+    pictures = [folder / "figures" / f"{figure.name}.{ending}" for ending in ("png", "svg")]
+    drawn = store.has(figure.name) and all(picture.exists() for picture in pictures)
+    numbers = store.numbers(figure.name, lambda: figure.compute(store))
     if not drawn:
-        figure.draw(numbers, store.folder / "figures")
-
-
-class _Counter:
-    """Counts finished runs of a stage."""
-
-    def __init__(self, say: Say, stage: str) -> None:
-        self._say, self._stage, self._done = say, stage, 0
-        say(stage, 0)
-
-    def tick(self) -> None:
-        """One more is done."""
-        self._done += 1
-        self._say(self._stage, self._done)
+        figure.draw(numbers, folder / "figures")

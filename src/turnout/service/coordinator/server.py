@@ -129,7 +129,7 @@ async def serve(
     coordinator, stop = Coordinator(store), stop or asyncio.Event()
     overview = Overview(coordinator)
     page = operator_app(overview, password_hash=password_hash, allowed_hosts=_names(operator))
-    page.count = coordinator.count
+    page.count = coordinator.events.count
     listeners = {"devices": devices.listener(DeviceApp(coordinator)), "operator": operator.listener(page)}
     await overview.load()
     coordinator.start()

@@ -4,7 +4,7 @@ It joins, decides with the durable client, works under a lease, and says what it
 """
 
 from turnout.service.agent.agent import ASKED, BUDGET, Agent, AgentSeams
-from turnout.service.agent.agreement import Agreement, Declined
+from turnout.service.agent.agreement import Agreement, Declined, agree
 from turnout.service.agent.connection import Halted, HttpWire, RefusedByCoordinator, Revoked
 from turnout.service.agent.membership import Membership, ledger_facts, ledger_of, make_folder, read_status
 from turnout.service.agent.rounds import USUAL_LIMIT, AgentProblem, RoundDone
@@ -27,6 +27,7 @@ __all__ = [
     "RefusedByCoordinator",
     "Revoked",
     "RoundDone",
+    "agree",
     "ledger_facts",
     "ledger_of",
     "make_folder",

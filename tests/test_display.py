@@ -12,7 +12,7 @@ from turnout import Averaging, Classical, IntegralController, Keep, PaperCoin, P
 from turnout.algorithm import MECHANISMS, Clamp, LearnedMemoized, Memoized, in_words
 from turnout.attack import CostFamily, infer, reports_of
 from turnout.audit import Claim, MechanismReporter, audit
-from turnout.client import Decision, DurableClient, Ledger, Limit
+from turnout.client import Decision, DurableClient, Ledger, Limit, Terms
 from turnout.display import card
 from turnout.plan import Goal, frontier, plan
 from turnout.privacy import certificate, floor, total_epsilon
@@ -156,7 +156,7 @@ def test_what_a_client_keeps_to_itself_is_not_said(tmp_path):
     cost = turnout.PolynomialCosts([[3.14159]], powers=(2,))
     with (
         Ledger.open(tmp_path / "cost.jsonl", datum="cost", limit=Limit(100, 1.0), accept_uncertified=True) as ledger,
-        DurableClient(tmp_path, cost, Classical(), ledger=ledger, run="a", prior=Prior(0.5)) as client,
+        DurableClient(tmp_path, cost, Classical(), ledger=ledger, terms=Terms("a", Prior(0.5))) as client,
         Agent("http://127.0.0.1:1", tmp_path / "device", 3.14159, code="A" * 26) as agent,
     ):
         before = repr(client)

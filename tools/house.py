@@ -1,8 +1,8 @@
-"""The shape of the code in numbers: sizes, public names, and the files that a simulation and a round walk through.
+"""The shape of the code in numbers: sizes, public names, and the files that a simulation and a round run through.
 
 python tools/house.py                        this tree, as a table
 python tools/house.py PATH [PATH …]          other packages beside it, such as an installed library or an older checkout
-python tools/house.py --walks                the files of the two walks, as docs/architecture.md lists them
+python tools/house.py --walks                the files of the walks, as docs/architecture.md lists them
 python tools/house.py --walks --check        fails if the page lists other files, or more than 25
 """
 
@@ -25,6 +25,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "src" / "turnout"
 PAGE = ROOT / "docs" / "architecture.md"
 MOST_FILES = 25
+COORDINATOR = "coordinator"
 HEAD = (
     "| | files | lines | lines per file, median / max | lines per function, p90 / max "
     "| public definitions (per 1,000 lines) | exported by packages |"
@@ -66,17 +67,18 @@ def exports(tree: ast.Module) -> list[str]:
 
 
 class Walk:
-    """Which files of the package have a function that was called while this was on, in all threads."""
+    """Which files of the package have a function that was called while this was on, by thread."""
 
     def __init__(self) -> None:
-        self.files: set[str] = set()
+        self.files: dict[str, set[str]] = {}
         self.on = False
 
     def _called(self, frame: FrameType, event: str, argument: Any) -> None:
         if self.on and event == "call" and frame.f_code.co_name != "<module>":
             path = Path(frame.f_code.co_filename)
             if path.is_relative_to(PACKAGE):
-                self.files.add(path.relative_to(PACKAGE).as_posix())
+                name = threading.current_thread().name
+                self.files.setdefault(name, set()).add(path.relative_to(PACKAGE).as_posix())
 
     def __enter__(self) -> Walk:
         threading.setprofile(self._called)
@@ -88,7 +90,7 @@ class Walk:
         threading.setprofile(None)
 
 
-def simulation() -> set[str]:
+def simulation() -> dict[str, set[str]]:
     """From forty private costs to the reports of twenty rounds."""
     import turnout
 
@@ -101,11 +103,14 @@ def simulation() -> set[str]:
     with Walk() as walk:
         walk.on = True
         run()
-    return walk.files
+    return {"A simulation": walk.files["MainThread"]}
 
 
-def service_round() -> set[str]:
-    """One round between a coordinator and an agent over HTTP: offer, decision, report, closing, answer, lease."""
+def service_round() -> dict[str, set[str]]:
+    """Two rounds between a coordinator and an agent over HTTP, each in its own threads.
+
+    The device: offer, decision, report, answer, lease. The coordinator: request, report, closing, storing, answer.
+    """
     from turnout.service.agent import Agent
     from turnout.service.coordinator import Place, begin_or_continue, issue_codes, serve
     from turnout.service.operator import password_hash
@@ -127,7 +132,7 @@ def service_round() -> set[str]:
             there.set()
 
         served = serve(store, Place(), Place(), password_hash(password), bound=bound, stop=stop)
-        thread = threading.Thread(target=loop.run_until_complete, args=(served,))
+        thread = threading.Thread(target=loop.run_until_complete, args=(served,), name=COORDINATOR)
         thread.start()
         there.wait(20)
         rounds: list[int] = []
@@ -140,10 +145,13 @@ def service_round() -> set[str]:
             agent.run(rounds=6)
         loop.call_soon_threadsafe(stop.set)
         thread.join(20)
-    return walk.files
+    both: dict[str, set[str]] = {"A device": set(), "A coordinator": set()}
+    for name, files in walk.files.items():
+        both["A coordinator" if name.startswith((COORDINATOR, "store")) else "A device"] |= files
+    return both
 
 
-WALKS: dict[str, Callable[[], set[str]]] = {"A simulation": simulation, "A round of the service": service_round}
+WALKS: tuple[Callable[[], dict[str, set[str]]], ...] = (simulation, service_round)
 
 
 def listed(page: str, title: str) -> set[str]:
@@ -155,13 +163,12 @@ def listed(page: str, title: str) -> set[str]:
 def check_walks(*, check: bool) -> int:
     """Print the walks; with `check`, the number of those that differ from the page or are too long."""
     wrong = 0
-    for title, walk in WALKS.items():
-        files = walk()
+    for title, files in [found for walk in WALKS for found in walk().items()]:
         print(f"{title}: {len(files)} files", *sorted(files), sep="\n  ")
-        if check and (len(files) > MOST_FILES or (told := listed(PAGE.read_text(), title)) != files):
+        told = listed(PAGE.read_text(), title) if check else files
+        if len(files) > MOST_FILES or told != files:
             wrong += 1
-            differs = sorted(told ^ files) if len(files) <= MOST_FILES else f"more than {MOST_FILES}"
-            print(f"{PAGE.name}, {title}: {differs}", file=sys.stderr)
+            print(f"{title}: at most {MOST_FILES}; {PAGE.name} differs in {sorted(told ^ files)}", file=sys.stderr)
     return wrong
 
 

@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import difflib
 import importlib
-from collections.abc import Callable, Mapping
+import sys
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from turnout.errors import MissingExtra
 
 
 def lazy(
-    package: str, homes: Mapping[str, str], *, library: str = "", extra: str = ""
+    package: str, modules: Mapping[str, Iterable[str]], *, library: str = "", extra: str = ""
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """`__getattr__` and `__dir__` of a package whose names are loaded on first use.
 
     Args:
         package: its `__name__`.
-        homes: the module of each name, relative to the package.
+        modules: the names that each module has, relative to the package.
         library: what the modules need beside the base install, and
         extra: the extra that brings it.
     """
+    homes = {name: module for module, names in modules.items() for name in names}
 
     def load(name: str) -> Any:
         if name not in homes:
@@ -28,10 +30,12 @@ def lazy(
             hint = f"did you mean {near[0]!r}?" if near else f"dir({package}) lists what there is"
             raise AttributeError(f"module {package!r} has no attribute {name!r}: {hint}")
         try:
-            return getattr(importlib.import_module(f"{package}.{homes[name]}"), name)
+            found = getattr(importlib.import_module(f"{package}.{homes[name]}"), name)
         except ModuleNotFoundError as missing:
             if not library or missing.name is None or missing.name.split(".")[0] != library:
                 raise
             raise MissingExtra(f"{package}.{name}", library=library, extra=extra) from None
+        setattr(sys.modules[package], name, found)  # found without this function from now on
+        return found
 
     return load, lambda: sorted(homes)

@@ -21,7 +21,7 @@ from turnout.algorithm import LearnedMemoized, Memoized, mechanism_from_settings
 from turnout.algorithm.client import released
 from turnout.algorithm.coins import ENROLMENT
 from turnout.algorithm.mechanisms.learned_memoized import Learner, groups, levels_around
-from turnout.client import DurableClient, Ledger, Limit
+from turnout.client import DurableClient, Ledger, Limit, Terms
 from turnout.privacy import floor
 from turnout.settings import Table
 
@@ -197,8 +197,7 @@ def test_a_durable_client_refuses_it_and_spends_nothing(tmp_path):
                 PolynomialCosts([[3.0]], (2,)),
                 LearnedMemoized(4.0, 10.0),
                 ledger=ledger,
-                run="a",
-                prior=Prior(0.5),
+                terms=Terms("a", Prior(0.5)),
             )
         assert ledger.remaining == 10
 

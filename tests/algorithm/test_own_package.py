@@ -96,7 +96,7 @@ def test_settings_certificate_account_and_words(package):
 from turnout.privacy import account_of, certificate
 from turnout.service import Rules, Safety
 from turnout.client import Limit
-from turnout.service.agent.agreement import agree
+from turnout.service.agent import agree
 from turnout.algorithm import Averaging, SelfTuningController
 import damped
 assert type(made) is damped.Damped and mechanism_from_settings(Table(made.settings())) == made

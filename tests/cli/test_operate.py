@@ -136,7 +136,7 @@ class TestRestore:
             report = {"run": "test", "round": 0, "participates": True}
             with ThreadPoolExecutor(1) as other:
                 answer = other.submit(send, found.url, "POST", "/v1/report", report, token)
-                eventually(lambda: found.coordinator.open.heard == 1)
+                eventually(lambda: found.coordinator.sync.open.heard == 1)
                 with pytest.raises(TimeoutError):
                     answer.result(0.7)
                 operate("resume", "--store", tmp_path / "back.db")

@@ -19,15 +19,16 @@ from client.faults import Crash, CrashingDisk
 from service.fake_coordinator import DirectWire, FakeCoordinator
 from turnout.algorithm import Clamp, Memoized, PaperCoin, Prior
 from turnout.client import store
-from turnout.client.durable import DATUM, DurableClient, Stopped, StoreRolledBack, account_for_all
+from turnout.client.durable import DATUM, DurableClient, Seams, Stopped, StoreRolledBack, Terms, account_for_all
 from turnout.client.ledger import BudgetSpent, Ledger, LedgerRolledBack
 from turnout.client.limit import Limit
+from turnout.client.owner import Owner
 from turnout.client.store import RoundLost, RoundPassed
 from turnout.errors import FileProblem
 from turnout.files import Disk
 from turnout.flower import Question, client_state, mechanism_text
 from turnout.problem import PolynomialCosts
-from turnout.service.agent import Agent, AgentProblem, Declined, Revoked, ledger_facts
+from turnout.service.agent import Agent, AgentProblem, AgentSeams, Declined, Revoked, ledger_facts
 
 DELTA = 1e-6
 EPSILONS = (0.25, 0.5, 1.0)
@@ -119,10 +120,9 @@ class Life:
                     self.costs,
                     mechanism,
                     ledger=ledger,
-                    run=run,
-                    prior=Prior(0.5),
+                    terms=Terms(run, Prior(0.5)),
                     after_stop=self.chance.choice(("leave", "follow")),
-                    disk=disk,
+                    seams=Seams(disk=disk),
                 )
             )
             for round in self.next_rounds(run):
@@ -135,10 +135,10 @@ class Life:
             run=run, signal=lambda round: self.signal(run, round), mechanism=_plain(mechanism), code=run
         )
         coordinator.open = rounds[0]
-        options = {"wire": DirectWire(coordinator), "code": run, "sleep": lambda seconds: _close(coordinator)}
-        options |= {"ledger": self.ledger, "witness": self.witness, "limit": self.limit, "raise_limit": True}
-        options |= {"accept_uncertified": accepts, "spend_missing": spend_missing, "disk": disk}
-        agent = Agent("http://coordinator.example", self.device, self.cost, **options)
+        seams = AgentSeams(disk=disk, sleep=lambda seconds: _close(coordinator))
+        options = {"wire": DirectWire(coordinator), "code": run, "seams": seams}
+        owner = self.owner(accepts, spend_missing)
+        agent = Agent("http://coordinator.example", self.device, self.cost, owner=owner, **options)
         try:
             agent.join()
             for _ in rounds:
@@ -156,21 +156,15 @@ class Life:
         if spend_missing:  # a Flower client has no such word: its owner opens the ledger with it once
             with self.open(accepts, True, Unsynced()) as ledger:
                 account_for_all(ledger, self.device)
-        state = client_state.StateDirectory(self.device, self.witness, self.ledger)
+        state = client_state.StateDirectory(self.device)
         for round in self.next_rounds(run):
             question = Question("ask", round, self.signal(run, round), mechanism_text(mechanism), 0.5, 10.0)
             with suppress(RoundLost, RoundPassed, Stopped):
-                bit = state.decide(
-                    question,
-                    run,
-                    self.costs,
-                    mechanism,
-                    limit=self.limit,
-                    consent=True,
-                    accept_uncertified=accepts,
-                    after_stop="leave",
-                )
+                bit = state.decide(question, run, self.costs, mechanism, self.owner(accepts))
                 self.report(run, round, bit)
+
+    def owner(self, accepts, spend_missing=False):
+        return Owner(self.limit, True, accepts, spend_missing, ledger=self.ledger, witness=self.witness)
 
     def copy(self):
         folder = self.home / "copies" / str(len(self.copies))
@@ -230,7 +224,7 @@ class Life:
 
         def noted(client, round, signal, state):
             level = None if client._memory is None else str(client._memory.coefficients[0].tolist())
-            self.tosses[client._run, round] = (client._mechanism, level)
+            self.tosses[client._terms.run, round] = (client._mechanism, level)
             epsilon = epsilon_of(client._mechanism)
             allowed = math.inf if math.isinf(epsilon) and self.accepts else self.limit.epsilon_per_report
             if level is None and epsilon > allowed:

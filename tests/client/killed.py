@@ -17,7 +17,7 @@ import numpy as np
 
 from turnout.algorithm import Prior
 from turnout.client import store
-from turnout.client.durable import DurableClient, Stopped
+from turnout.client.durable import DurableClient, Seams, Stopped, Terms
 from turnout.client.ledger import Ledger
 from turnout.client.limit import Limit
 from turnout.client.store import RoundLost, RoundPassed
@@ -58,9 +58,8 @@ def live(folder: Path, budget: int) -> None:
             costs,
             Boxed(),
             ledger=ledger,
-            run="run",
-            prior=Prior(0.5),
-            coins=NotedCoins(folder),
+            terms=Terms("run", Prior(0.5)),
+            seams=Seams(NotedCoins(folder)),
         ) as client,
     ):
         first = max(0, (client.status()["last_round"] or 0) - 3)

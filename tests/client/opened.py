@@ -2,7 +2,7 @@
 
 from client.faults import Boxed, CountingCoins
 from turnout.algorithm import Prior
-from turnout.client.durable import DurableClient
+from turnout.client.durable import DurableClient, Seams, Terms
 from turnout.client.ledger import Ledger
 from turnout.client.limit import Limit
 from turnout.problem import PolynomialCosts
@@ -18,4 +18,9 @@ def open_ledger(folder, reports=1000, **options):
 
 def make(folder, ledger, mechanism=None, **options):
     options = {"prior": Prior(0.5), "run": "run", "coins": CountingCoins(1)} | options
-    return DurableClient(folder, options.pop("costs", COSTS), mechanism or Boxed(), ledger=ledger, **options)
+
+    def group(made):
+        return made(**{name: options.pop(name) for name in made.__dataclass_fields__ if name in options})
+
+    terms, seams, costs = group(Terms), group(Seams), options.pop("costs", COSTS)
+    return DurableClient(folder, costs, mechanism or Boxed(), ledger=ledger, terms=terms, seams=seams, **options)

@@ -15,11 +15,12 @@ from client.faults import Boxed, CountingCoins
 from client.opened import make, open_ledger
 from turnout import Averaging, Classical, IntegralController, PaperCoin, Prior, SeededCoins, paper_population, simulate
 from turnout.algorithm import Clamp, ClientState, Memoized, OneRelease
-from turnout.client import store
+from turnout.client import history, store
 from turnout.client.durable import Stopped
+from turnout.client.history import missed
 from turnout.client.ledger import BudgetSpent, LedgerRolledBack
 from turnout.client.limit import Limit
-from turnout.client.store import Conflict, RoundPassed, missed
+from turnout.client.store import Conflict, RoundPassed
 from turnout.errors import FileProblem
 from turnout.files import InUse
 from turnout.problem import PolynomialCosts
@@ -80,7 +81,7 @@ def test_missed_rounds_count_as_not_participating(tmp_path, ledger):
 def test_a_server_that_jumps_ahead_does_not_keep_the_client_busy(tmp_path, ledger, averaging, monkeypatch):
     state = ClientState(np.array([5.0]), 10.0)
     exact = missed(state, 300, averaging)
-    monkeypatch.setattr(store, "_STEPS", 20)
+    monkeypatch.setattr(history, "_STEPS", 20)
     formula = missed(state, 300, averaging)
     assert formula.participations == pytest.approx(exact.participations, rel=1e-12)
     assert formula.rounds == exact.rounds

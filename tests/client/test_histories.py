@@ -62,7 +62,7 @@ def released_anew(patch):
         if released(client) is None:
             return None
         costs = PolynomialCosts([[random.choice((0.5, 3.0, 20.0))]], (2,))  # whatever it is on that day
-        return client._mechanism.enrol(costs, [0.5], client._weight)
+        return client._mechanism.enrol(costs, [0.5], client._terms.weight)
 
     patch.setattr(DurableClient, "_released", again)
     patch.setattr(Life, "report", noting_unknown_levels(Life.report))

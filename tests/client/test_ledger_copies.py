@@ -305,7 +305,7 @@ def test_nothing_is_written_or_granted_once_the_witness_is_not_where_it_was_left
         if gone:
             witness.unlink()
         else:
-            witness.write_text(json.dumps({"number": 9, "hash": "other"}))
+            witness.write_text(json.dumps(json.loads(kept) | {"number": 9, "hash": "other"}))
         for asked in (
             lambda: ledger.reserve("run", 0, 0.5),  # reserved already
             lambda: ledger.reserve("run", 2, 0.5),

@@ -297,7 +297,7 @@ def steps() -> Made:
     def made(mechanism: Any) -> str:
         found = []
         for averaging in (Averaging(), Averaging(remember=1, by="probability"), Averaging(remember=25)):
-            after, decided = client_step(costs, mechanism, state, 4.0, uniform, weights=2, averaging=averaging)
+            after, decided, *_ = client_step(costs, mechanism, state, 4.0, uniform, weights=2, averaging=averaging)
             found += [after.participations, after.rounds, decided]
         return digest(*found)
 
@@ -485,7 +485,7 @@ def by_hand(folder: Path, **rules: Any) -> list[Any]:
         state, signal = ClientState(np.full(size, 5.0), np.full(size, 10.0)), devices[0].welcome["offer"]["signal"]
         for number in range(rounds):
             uniform = SeededCoins(5).uniform(range(size), number)
-            _, decided = client_step(costs, rules["mechanism"], state, signal, uniform, weights=weights)
+            _, decided, *_ = client_step(costs, rules["mechanism"], state, signal, uniform, weights=weights)
             reports = (
                 lambda device=device, bit=bit, number=number: device.report(number, bool(bit))
                 for device, bit in zip(devices, decided, strict=True)

@@ -17,7 +17,7 @@ from turnout.algorithm import Clamp, Memoized
 from turnout.client import DATUM, Ledger, Limit, limit_with
 from turnout.errors import TurnoutError
 from turnout.flower import InProcessGrid, SelfSelection, self_selection_mod
-from turnout.flower.client_mod import Device, cost_of, owner_limit, read_cost
+from turnout.flower.client_mod import Device, _owner_limit, cost_of, read_cost
 
 FEW, ENOUGH = 4, 2.0
 
@@ -367,10 +367,10 @@ def test_other_messages_pass():
 
 def test_the_owner_goes_before_the_app():
     usual, nowhere = Limit(1000, 1.0), Path("no such ledger")
-    assert limit_with(nowhere, owner_limit({}), usual) == usual
-    assert limit_with(nowhere, owner_limit({"turnout-limit-epsilon-per-report": 0.1}), usual) == Limit(1000, 0.1)
+    assert limit_with(nowhere, _owner_limit({}), usual) == usual
+    assert limit_with(nowhere, _owner_limit({"turnout-limit-epsilon-per-report": 0.1}), usual) == Limit(1000, 0.1)
     given = {"turnout-limit-releases": 2, "turnout-limit-epsilon-per-release": 6.0}
-    assert limit_with(nowhere, owner_limit(given), usual) == Limit(1000, 1.0, 2, 6.0)
+    assert limit_with(nowhere, _owner_limit(given), usual) == Limit(1000, 1.0, 2, 6.0)
 
 
 def test_a_key_that_is_left_out_leaves_the_limit_as_it_was(tmp_path):

@@ -7,7 +7,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from turnout.algorithm import WORDS, Clamp, Mechanism, Memoized, OneRelease, TrackingClamp
+from turnout.algorithm import WORDS, Clamp, Mechanism, Memoized, OneRelease, TrackingClamp, widest_box
 from turnout.privacy.accounting import report_epsilon
 from turnout.privacy.certificates import box_epsilon, certificate
 from turnout.privacy.observer import OWN_BOXES, OWN_CHANNEL, OWN_PROBABILITY, PUBLIC_HISTORY, RELEASED_ONCE
@@ -99,3 +99,65 @@ class Fixed(Mechanism):
 def test_a_mechanism_that_keeps_to_the_rules_needs_no_assumption():
     assert certificate(Fixed()).assumptions == ()
     assert certificate(Fixed()).epsilon == pytest.approx(math.log(3.0))
+
+
+E = "2.71828182845904523536028747135266249775724709369995"
+
+
+@dataclass(frozen=True)
+class Stating(Mechanism):
+    """A box, one or many, and what it says of it."""
+
+    epsilon: object
+    low: object
+    high: object
+    kind = "stating"
+
+    def parameters(self):
+        return self.low, self.high
+
+    @staticmethod
+    def response(intent, average, parameters):
+        return intent
+
+    @staticmethod
+    def limits(average, parameters):
+        return parameters
+
+
+def test_what_is_stated_is_repeated_only_if_the_box_keeps_it_to_the_word():
+    low, high = widest_box(1.0)
+    assert certificate(Stating(1.0, low, high)).epsilon == 1.0
+    assert certificate(Stating(2, low, high)).epsilon == 2.0  # a bound too
+    for more in range(1, 4):  # words, at each end
+        words = round(low * WORDS) - more, round(high * WORDS) + more
+        found = certificate(Stating(1.0, words[0] / WORDS, words[1] / WORDS)).epsilon
+        assert (found == 1.0) == (Fraction(words[1], words[0]) <= Fraction(E))
+    assert found > 1.0
+    assert certificate(Stating(0.5, 0.1, 0.3)).epsilon == pytest.approx(math.log(3.0))
+    many = certificate(Stating(1.0, np.array([low, 0.25]), np.array([high, 0.75])))  # one of them does not
+    assert many.epsilon == pytest.approx(math.log(3.0))
+    assert certificate(Stating(30.0, 0.0, 0.5)).epsilon == math.inf
+
+
+@pytest.mark.parametrize("stated", [math.nan, math.inf, -1.0, 0.0, 31.0, None, "1", np.array([1.0])])
+def test_what_is_stated_and_means_nothing_is_left_to_the_box(stated):
+    assert certificate(Stating(stated, 0.25, 0.75)).epsilon == pytest.approx(math.log(3.0))
+
+
+class TakesTheName(TrackingClamp):
+    """Says that it is ours."""
+
+    kind = "tracking-clamp"
+
+
+class SaysALifetime(Clamp):
+    """States the epsilon of a release, and releases nothing."""
+
+    release_epsilon = 0.1
+
+
+def test_a_name_brings_no_proof_and_a_word_no_lifetime():
+    assert certificate(TakesTheName(1.0)).assumptions == (PUBLIC_HISTORY, OWN_BOXES)
+    assert certificate(TakesTheName(1.0)).epsilon == 1.0  # at the averages that were looked at
+    assert (certificate(SaysALifetime(1.0)).epsilon, certificate(SaysALifetime(1.0)).per) == (1.0, "report")

@@ -5,15 +5,30 @@ import time
 
 from service.fake_coordinator import DirectWire
 from turnout.algorithm import SeededCoins
-from turnout.service.agent.agent import Agent
+from turnout.client import Owner
+from turnout.service.agent import Agent, AgentSeams, CalledWork, HttpWire
 
 URL = "http://coordinator.example"
+
+
+def agent_with(url, folder, costs, kind=Agent, **options):
+    """An agent from options one by one, whichever group they belong to."""
+
+    def group(made, *names):
+        return made(**{name: options.pop(name) for name in names if name in options})
+
+    owner = group(Owner, *Owner.__dataclass_fields__)
+    seams = group(AgentSeams, *AgentSeams.__dataclass_fields__)
+    called = group(CalledWork, *CalledWork.__dataclass_fields__)
+    if "timeout" in options:
+        options["wire"] = HttpWire(url, seconds=options.pop("timeout"))
+    return kind(url, folder, costs, **{"owner": owner, "work": called, "seams": seams} | options)
 
 
 def make(folder, coordinator, **options):
     usual = {"wire": DirectWire(coordinator), "code": "GOOD-CODE", "sleep": lambda seconds: None}
     options = usual | {"witness": folder / "ledger.jsonl.witness"} | options
-    return Agent(options.pop("url", URL), folder, options.pop("costs", 3.0), **options)
+    return agent_with(options.pop("url", URL), folder, options.pop("costs", 3.0), **options)
 
 
 def on_file(folder, run="run"):

@@ -163,8 +163,9 @@ def _assert_same_histories(
         state = ClientState(
             np.where(begun, later.participations, state.participations), np.where(begun, later.rounds, state.rounds)
         )
-    np.testing.assert_array_equal(fleet._devices._participations, state.participations, "the devices' own histories")
-    np.testing.assert_array_equal(fleet._devices._rounds, state.rounds, "the devices' own histories")
+    own = fleet._devices.history.settled()
+    np.testing.assert_array_equal(own.participations, state.participations, "the devices' own histories")
+    np.testing.assert_array_equal(own.rounds, state.rounds, "the devices' own histories")
     return state, first
 
 

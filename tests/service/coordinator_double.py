@@ -9,7 +9,7 @@ import numpy as np
 
 from turnout import Averaging, PaperCoin, paper_population
 from turnout.algorithm import ClientState, SeededCoins, client_step
-from turnout.client import missed
+from turnout.client.history import missed
 from turnout.problem import ENROLMENT
 from turnout.service.load_test.load_test import Fleet
 from turnout.service.protocol import Offer, Welcome

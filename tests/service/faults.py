@@ -321,19 +321,15 @@ def proxy_in_a_thread(proxy: Proxy) -> Iterator[Proxy]:
 
 
 def answer_first() -> None:
-    """The devices are told before the round is in the books."""
-    from turnout.service.coordinator.coordinator import Coordinator
-    from turnout.service.rounds import close
+    """The devices are told before the round is closed in the store."""
+    from turnout.service.coordinator.store_sync import StoreSync
 
-    async def closing(self: Coordinator) -> None:
-        codes, now, members = self.open.codes(), self.clock(), self.roll.members()
-        state = (self.rules, self.position, members, codes, self.control.capacity, self._random)
-        closed, position = close(*state, before=self._recent)
-        self._closed(closed, position, now)
+    async def closing(self: StoreSync, closed: Any, position: Any, when: float) -> None:
+        self._take_closed(closed, position, when)
         await asyncio.sleep(0.05)
-        await self.in_store(self.store.close_round, closed, position)
+        await self.call(self.store.close_round, closed, position)
 
-    Coordinator._close = closing
+    StoreSync.close_round = closing
 
 
 def jumping_clock() -> None:

@@ -20,6 +20,7 @@ from turnout.files import Disk
 from turnout.service.agent.agent import Agent
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
+from service.agents import agent_with
 from service.fake_coordinator import FakeCoordinator, served
 
 FIRST_ROUNDS, LATER_ROUNDS, MOST_STEPS, PATIENT_QUESTIONS = 2, 2, 400, 10
@@ -71,10 +72,11 @@ class KillingDisk(Disk):
 
 def live(url: str, folder: Path, rounds: int, at: int, torn: bool, life: int) -> None:
     events = folder / f"events{life}.log"
-    agent = Agent(
+    agent = agent_with(
         url,
         folder,
         3.0,
+        Agent,
         code="GOOD-CODE",
         coins=NotedCoins(folder),
         disk=KillingDisk(at, torn),

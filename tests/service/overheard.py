@@ -10,17 +10,19 @@ import signal
 import subprocess
 import sys
 import threading
+from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from service.agents import agent_with
 from service.running import send
 from service.wiretap import Wiretap
 from turnout.algorithm import Clamp, SeededCoins
 from turnout.client import DATUM, Ledger, Limit
 from turnout.files import Disk
+from turnout.privacy import UNKNOWN, Spending
 from turnout.problem import PolynomialCosts
-from turnout.service.agent.agent import Agent
 
 DEVICES, ROUNDS, SEED = 12, 15, 20
 PRIMES = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59, 61, 67, 71, 73, 79, 83, 89, 97, 101)
@@ -113,9 +115,9 @@ def start_agents(url: str, home: Path, codes: list[str]) -> list[threading.Threa
         folder = home / f"device-{device}"
         folder.mkdir()
         with Ledger.open(folder / "ledger.jsonl", datum=DATUM, limit=LIMIT, disk=QuickDisk()) as ledger, ledger.turn():
-            ledger._append("missing", {"reports": SPENT_BEFORE, "witness": [-1, ""]})
+            ledger._spend_missing(Spending(Counter({UNKNOWN: SPENT_BEFORE})), {}, {})
         coins, options = SeededCoins(SEED), {"limit": LIMIT, "client_id": device, "disk": QuickDisk(), "timeout": 20.0}
-        agent = Agent(url, folder, cost_of(device), code=code, coins=coins, **options)
+        agent = agent_with(url, folder, cost_of(device), code=code, coins=coins, **options)
         threads.append(threading.Thread(target=agent.run, args=(ROUNDS,), daemon=True))
         threads[-1].start()
     return threads

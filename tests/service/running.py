@@ -18,7 +18,7 @@ from turnout import SelfTuningController
 from turnout.algorithm import Clamp
 from turnout.service.coordinator.coordinator import Coordinator
 from turnout.service.coordinator.device_app import DeviceApp
-from turnout.service.coordinator.enrolment import hashed, new_codes
+from turnout.service.coordinator.enrolment import issue_codes
 from turnout.service.http.listeners import Bound, Listener, serve_listeners
 from turnout.service.rounds import first_position
 from turnout.service.rules import Rules, Safety, Timing
@@ -41,9 +41,7 @@ def begun(location: str | Path, rules: Rules | None = None, capacity: float = 2.
 
 
 def codes_for(store: Store, count: int, weight: int = 1) -> list[str]:
-    codes = new_codes(count)
-    store.add_codes([hashed(code) for code in codes], weight, None, "test")
-    return codes
+    return issue_codes(store, count, weight, 24.0, "test")
 
 
 class Running:

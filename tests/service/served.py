@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from turnout.service.http.asgi import read_body, send_json
+from turnout.service.http.asgi import CLOSE, BodyReader, send_json
 from turnout.service.http.listeners import Listener, serve_listeners
 
 PATIENCE = 20.0
@@ -22,14 +22,15 @@ GET = b"GET / HTTP/1.1\r\nHost: here\r\n\r\n"
 class Sample:
     """An application that counts what it sees: /hold waits for `release` or a disconnect, all else echoes."""
 
-    def __init__(self):
+    def __init__(self, body_seconds=10.0):
         self.seen, self.gone, self.bodies, self.headers = [], [], [], []
         self.release = None  # made in the server's loop
+        self._bodies = BodyReader(2048, body_seconds)
 
     async def __call__(self, scope, receive, send):
         self.seen.append(scope["path"])
         self.headers.append(scope["headers"])
-        body = await read_body(receive, 2048)
+        body = await self._bodies.read(receive)
         if scope["path"] == "/hold":
             waits = [asyncio.create_task(self.release.wait()), asyncio.create_task(receive())]
             done, left = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
@@ -44,7 +45,7 @@ class Sample:
                 await send({"type": "http.response.body", "body": b"x" * 65536, "more_body": True})
         if body is None:
             self.gone.append(scope["path"])
-            await send_json(send, 413, b'{"error": "size"}')
+            await send_json(send, 413, b'{"error": "size"}', (CLOSE,))
         else:
             self.bodies.append(body)
             await send_json(send, 200, b'{"length": %d}' % len(body))
@@ -69,7 +70,7 @@ def served(app=None, *, loop="asyncio", **listener):
             app.release.set()
 
         one = {"devices": Listener(app, **listener)}
-        times = {"closing_seconds": 2.0, "certificate_seconds": 0.02}
+        times = {"closing_seconds": 2, "certificate_seconds": 0.02}
         await serve_listeners(one, bound=bound, stopping=stopping, stop=state["stop"], **times)
 
     def run():

@@ -4,18 +4,19 @@ import json
 import subprocess
 import sys
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from client.faults import CountingCoins, FailingDisk
-from service.agents import Always, average, make, on_file, reserved
+from service.agents import Always, agent_with, average, make, on_file, reserved
 from service.fake_coordinator import TOKEN, ChaoticWire, DirectWire, FakeCoordinator, served
 from turnout.algorithm import Clamp, Memoized, SeededCoins
 from turnout.client import Limit
 from turnout.files import Disk, InUse
 from turnout.problem import PolynomialCosts
-from turnout.service.agent.agent import ALL_ROUNDS, BUDGET, Agent
+from turnout.service.agent.agent import ALL_ROUNDS, BUDGET
 from turnout.service.agent.agreement import Declined
 from turnout.service.agent.membership import read_status
 from turnout.service.agent.rounds import AgentProblem
@@ -62,10 +63,10 @@ class TestRounds:
             raise Stop
 
         with served(coordinator) as url:
-            with pytest.raises(Stop), Agent(url, tmp_path, 3.0, code="GOOD-CODE", sleep=give_up) as agent:
+            with pytest.raises(Stop), agent_with(url, tmp_path, 3.0, code="GOOD-CODE", sleep=give_up) as agent:
                 agent.step()
             assert (tmp_path / "enrolling.json").stat().st_mode & 0o777 == 0o600
-            with Agent(url, tmp_path, 3.0) as agent:
+            with agent_with(url, tmp_path, 3.0) as agent:
                 agent.step()
         assert len(coordinator.nonces) == 2
         assert len(set(coordinator.nonces)) == 1
@@ -123,10 +124,10 @@ class TestRounds:
         coordinator = FakeCoordinator()
         with make(tmp_path, coordinator, disk=FailingDisk()) as agent:
             agent.step()
-            steps = agent._disk.steps
+            steps = agent._seams.disk.steps
             agent.step()
-            each = agent._disk.steps - steps
-            agent._disk.at = agent._disk.steps + each - 4  # the bit of round 2 cannot be stored
+            each = agent._seams.disk.steps - steps
+            agent._seams.disk.at = agent._seams.disk.steps + each - 4  # the bit of round 2 cannot be stored
             coordinator.scripted = []
             pauses = []
 
@@ -135,7 +136,7 @@ class TestRounds:
                 if len(pauses) > 3:
                     coordinator.open = 3
 
-            agent._sleep = sleep
+            agent._seams = replace(agent._seams, sleep=sleep)
             assert agent.step() is None
             assert "cannot be written" in agent.status()["problem"]
             assert agent.step().outcome == "lost"
@@ -199,7 +200,7 @@ class TestRounds:
             agent.step()
             coordinator.open = 3  # 3 was missed and never decided
             coordinator.books.pop(5)
-            agent._sleep = lambda seconds: setattr(coordinator, "open", 5)
+            agent._seams = replace(agent._seams, sleep=lambda seconds: setattr(coordinator, "open", 5))
             assert [agent.step().outcome for _ in range(3)] == ["ahead", "missed", "accepted"]
 
     def test_another_bit_at_the_coordinator_ends_the_round_and_a_copied_folder_the_agent(self, tmp_path):
@@ -315,7 +316,7 @@ def test_nothing_private_leaves_the_device(tmp_path):
     secret = 3.14159
     coordinator = FakeCoordinator(counts=lambda round, bit: round % 4 != 0)
     with served(coordinator) as url:
-        Agent(url, tmp_path, secret, code="GOOD-CODE", limit=Limit(20, 1.0)).run()
+        agent_with(url, tmp_path, secret, code="GOOD-CODE", limit=Limit(20, 1.0)).run()
     assert {path for _, path, _, _ in coordinator.received} == {"/v1/enrol", "/v1/round", "/v1/report", "/v1/leave"}
     for method, path, body, token in coordinator.received:
         wanted = {"/v1/enrol": {"code", "nonce"}, "/v1/report": {"run", "round", "participates"}, "/v1/leave": set()}

@@ -144,7 +144,7 @@ def test_a_limit_is_raised_by_its_owner_alone(tmp_path):
     make(tmp_path, coordinator, limit=Limit(3, 1.0)).run(rounds=1)
     with pytest.raises(ValueError, match="limit reports must be at most 3"):
         make(tmp_path, coordinator, limit=Limit(9, 1.0)).run(rounds=1)
-    make(tmp_path, coordinator, limit=Limit(9, 1.0), raise_limit=True).run(rounds=1)
+    make(tmp_path, coordinator, limit=Limit(9, 1.0), consent=True).run(rounds=1)
     assert read_status(tmp_path)["limit_reports"] == 9
 
 

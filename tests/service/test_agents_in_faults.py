@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from client.faults import CountingCoins
+from service.agents import agent_with
 from service.agreement import Books, assert_sound
 from service.faults import FAULTS, Proxy, Served, port_of_our_own, proxy_in_a_thread, some_of, until
 from service.running import begun, codes_for, usual_rules
-from turnout.service.agent import Agent
 from turnout.service.coordinator.enrolment import hashed
 from turnout.service.rounds import MISSING, YES
 from turnout.service.rules import Timing
@@ -32,7 +32,7 @@ class Device:
 
     def __init__(self, folder: Path, url: str, number: int, code: str) -> None:
         self.folder, self.coins, self.error = folder / f"device-{number}", CountingCoins(number), None
-        self.agent = Agent(
+        self.agent = agent_with(
             url,
             self.folder,
             1.0 + number,

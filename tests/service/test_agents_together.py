@@ -7,8 +7,8 @@ import time
 from collections import Counter
 
 from client.faults import CountingCoins
+from service.agents import agent_with
 from service.running import begun, codes_for, running, usual_rules
-from turnout.service.agent.agent import Agent
 from turnout.service.agent.connection import HttpWire
 from turnout.service.coordinator.enrolment import hashed
 from turnout.service.network import Unreachable
@@ -64,7 +64,7 @@ def test_both_sides_have_the_same_books_whatever_gets_lost(tmp_path):
     with running(store) as coordinator:
         wires = [LossyWire(coordinator.url, device) for device in range(DEVICES)]
         agents = [
-            Agent(
+            agent_with(
                 coordinator.url,
                 tmp_path / f"{device}",
                 1.0 + device,

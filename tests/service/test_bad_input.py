@@ -95,7 +95,7 @@ def test_wrong_revoked_and_foreign_tokens_open_nothing(tmp_path: Path) -> None:
     with running(ours) as coordinator, running(theirs) as other:
         good, revoked = (enrol(coordinator.url, code) for code in codes)
         foreign = enrol(other.url, foreign_codes[0])
-        coordinator.call(coordinator.coordinator.withdraw, 1, "test", "revoked")
+        coordinator.call(coordinator.coordinator.sync.withdraw, 1, "test", "revoked")
         refused = [None, "", " ", "wrong", good[:-1], good + "A", good.swapcase(), revoked, foreign]
         for token in refused:
             for method, path in (("POST", REPORT), ("GET", ROUND), ("POST", LEAVE)):
@@ -104,9 +104,9 @@ def test_wrong_revoked_and_foreign_tokens_open_nothing(tmp_path: Path) -> None:
                 assert (status, said["error"]) in [(401, "token"), (429, "rate")], (token, path)
         assert report(other.url, good, 0, True)[0] in (401, 429)
         assert send(coordinator.url, "GET", ROUND, None, good)[0] == 200, "a right token is honoured all the same"
-        assert coordinator.coordinator.counters["reports"] == 0
+        assert coordinator.coordinator.events.counters["reports"] == 0
         assert report(coordinator.url, good, 0, True)[1]["counted"]
-        assert len(coordinator.coordinator.roll.slots) == 1
+        assert len(coordinator.coordinator.sync.roll.slots) == 1
     assert open_store(str(tmp_path / "ours.db")).closed(0).codes.tolist() == [YES, 0]
 
 
@@ -159,7 +159,7 @@ def test_an_old_report_again_changes_nothing(tmp_path: Path) -> None:
             assert same["lease"] == 0.0 or (bit and same["lease"] < SHORT.lease)
             status, other = report(coordinator.url, token, number, not bit)
             assert (status, other["error"]) == (409, "conflict")
-        assert coordinator.coordinator.counters["reports"] == len(bits)
+        assert coordinator.coordinator.events.counters["reports"] == len(bits)
     books = list(open_store(str(tmp_path / "run.db")).history())[: len(bits)]
     assert [bool(closed.participants) for closed in books] == bits
 
@@ -175,7 +175,7 @@ def test_a_used_code_is_of_no_use_to_who_does_not_know_the_nonce(tmp_path: Path)
         assert send(coordinator.url, "GET", ROUND, None, first)[0] == 200
         assert enrol(coordinator.url, f"  {code.upper()} ") == first, "its answer was lost: the same device"
         assert send(coordinator.url, "GET", ROUND, None, first)[0] == 200
-        assert len(coordinator.coordinator.roll) == 1
+        assert len(coordinator.coordinator.sync.roll) == 1
         assert send(coordinator.url, "POST", LEAVE, {}, first) == (200, {"left": True})
         assert send(coordinator.url, "POST", ENROL, {"code": code, "nonce": NONCE})[0] == 403, "who left has left"
 
@@ -236,7 +236,7 @@ def test_a_malformed_body_is_told_so(open_run, body: bytes) -> None:
         assert set(said) == {"error", "message"}
         assert len(said["message"]) < 300
         assert said["message"].isprintable()
-    assert open_run.coordinator.open.heard == 0
+    assert open_run.coordinator.sync.open.heard == 0
 
 
 @pytest.mark.parametrize("size", [LARGEST_BODY + 1, 16_000, 20_000, 2_000_000])
@@ -300,8 +300,8 @@ def test_a_thousand_wrong_codes_hurt_nobody(tmp_path: Path) -> None:
         assert order[:burst] == [403] * burst, "some mistakes are forgiven"
         assert seen[403, "code"] <= burst + 0.5 * (time.monotonic() - begun_at) + 1
         assert all(1 <= wait <= 2 for wait in waits)
-        assert coordinator.coordinator.faults["wrong codes"] == 1000
-        assert len(coordinator.coordinator.roll) == 4
+        assert coordinator.coordinator.events.faults["wrong codes"] == 1000
+        assert len(coordinator.coordinator.sync.roll) == 4
         assert grown < 300_000, f"{grown} bytes for 900 wrong codes"
         stranger.close()
 
@@ -363,7 +363,7 @@ def test_many_held_requests_of_one_device_are_not_held(tmp_path: Path) -> None:
     answers: list[tuple[int, dict, dict]] = []
     with running(store) as coordinator:
         token, body = enrol(coordinator.url, code), {"run": "test", "round": 0, "participates": True}
-        coordinator.call(coordinator.coordinator.change, "test", mode="paused")
+        coordinator.call(coordinator.coordinator.sync.change, "test", mode="paused")
         lines = [Kept(coordinator.url) for _ in range(30)]
         threads = [
             threading.Thread(target=lambda line=line: answers.append(line.send(REPORT, body, token)), daemon=True)
@@ -374,8 +374,8 @@ def test_many_held_requests_of_one_device_are_not_held(tmp_path: Path) -> None:
         end = time.monotonic() + 4.0
         while len(answers) < 28 and time.monotonic() < end:
             time.sleep(0.01)
-        assert len(coordinator.coordinator.waiting) == 2
-        coordinator.call(coordinator.coordinator.change, "test", mode="running")
+        assert len(coordinator.coordinator.sync.open.held) == 2
+        coordinator.call(coordinator.coordinator.sync.change, "test", mode="running")
         for thread, line in zip(threads, lines, strict=True):
             thread.join(10)
             line.close()

@@ -31,7 +31,7 @@ def test_a_device_is_told_what_is_public_and_nothing_else(store: Store) -> None:
     codes = codes_for(store, 2, weight=7)
     with running(store) as coordinator:
         welcome, later = (Device(coordinator.url, code).welcome for code in codes)
-        tags = [tag_of(coordinator.coordinator.roll[slot].token) for slot in (0, 1)]
+        tags = [tag_of(coordinator.coordinator.sync.roll[slot].token) for slot in (0, 1)]
         assert tags == [Welcome.read(one).tag for one in (welcome, later)], "by which people know it on both sides"
     assert set(welcome) == {
         "version", "run", "token", "weight", "prior_average", "prior_rounds", "remember", "by", "mechanism", "offer",
@@ -65,11 +65,11 @@ def test_the_same_bit_again_is_confirmed_and_another_is_a_conflict(store: Store,
         answers = {}
         held = threading.Thread(target=lambda: answers.update(first=one.report(0, True)))
         held.start()
-        wait_until(lambda: coordinator.coordinator.open.heard == 1)
+        wait_until(lambda: coordinator.coordinator.sync.open.heard == 1)
         assert one.report(0, False)[0] == 409
         again = threading.Thread(target=lambda: answers.update(again=one.report(0, True)))
         again.start()
-        wait_until(lambda: len(coordinator.coordinator.waiting) == 2)
+        wait_until(lambda: len(coordinator.coordinator.sync.open.held) == 2)
         assert one.report(0, True)[0] == 429, "two requests of one device are held at most"
         two.report(0, True)
         held.join()
@@ -105,10 +105,10 @@ def test_a_device_that_is_gone_is_not_waited_for_and_comes_back_by_reporting(tmp
         one, two = (Device(coordinator.url, code) for code in codes)
         for number in range(3):
             one.report(number, True)
-        assert coordinator.coordinator.roll.gone() == 1
-        assert coordinator.coordinator.open.due == 1
+        assert coordinator.coordinator.sync.roll.gone() == 1
+        assert coordinator.coordinator.sync.open.due == 1
         assert two.report(3, True)[1]["counted"]
-        assert coordinator.coordinator.roll.gone() == 0
+        assert coordinator.coordinator.sync.roll.gone() == 0
 
 
 def test_a_request_is_not_held_for_ever(tmp_path: Path) -> None:
@@ -138,11 +138,11 @@ def test_a_restart_goes_on_with_the_open_round(tmp_path: Path) -> None:
         at_once(lambda: one.report(0, True), lambda: two.report(0, True))
         lost = threading.Thread(target=lambda: one.report(1, True))
         lost.start()
-        wait_until(lambda: coordinator.coordinator.open.heard == 1)
+        wait_until(lambda: coordinator.coordinator.sync.open.heard == 1)
     lost.join()
     with running(open_store(str(path))) as coordinator:
         one.url = two.url = coordinator.url
-        assert coordinator.coordinator.position.round == 1
+        assert coordinator.coordinator.sync.open.number == 1
         late = one.report(0, True)[1]
         assert (late["counted"], late["lease"]) == (True, 0.0), "nobody knows how long ago: no lease"
         answers = at_once(lambda: one.report(1, True), lambda: two.report(1, False))
@@ -157,26 +157,26 @@ def test_two_coordinators_cannot_have_one_sqlite_store(tmp_path: Path) -> None:
         second = running(open_store(str(tmp_path / "run.db")))
         with second as other, pytest.raises(StoreProblem, match="another coordinator"):
             other.call(other.coordinator.ended)
-        assert first.coordinator.leads
+        assert first.coordinator.sync.leads
 
 
 def test_pausing_draining_and_stopping(tmp_path: Path) -> None:
     store = begun(tmp_path / "run.db", usual_rules(Timing(round=0.0, deadline=0.2, hold=0.1), wait_for=1))
     [code] = codes_for(store, 1)
     with running(store) as coordinator:
-        device, change = Device(coordinator.url, code), coordinator.coordinator.change
+        device, change = Device(coordinator.url, code), coordinator.coordinator.sync.change
         coordinator.call(change, "test", mode="paused")
         assert device.report(0, True)[1]["outcome"] == "pending"
         coordinator.call(change, "test", mode="draining")
-        wait_until(lambda: coordinator.coordinator.control.mode == "paused")
+        wait_until(lambda: coordinator.coordinator.sync.control.mode == "paused")
         assert device.report(0, True)[1]["counted"]
         assert device.report(1, True)[1]["outcome"] == "pending"
         coordinator.call(change, "test", mode="stopped")
-        wait_until(lambda: coordinator.coordinator.position.round == 2)
+        wait_until(lambda: coordinator.coordinator.sync.open.number == 2)
         stopped = device.report(1, True)[1]
         assert (stopped["counted"], stopped["lease"]) == (False, 0.0), "nobody is acknowledged"
-        wait_until(lambda: coordinator.coordinator.control.mode == "paused")
-        assert coordinator.coordinator.last.participants == 0
+        wait_until(lambda: coordinator.coordinator.sync.control.mode == "paused")
+        assert coordinator.coordinator.sync.closed.last.participants == 0
 
 
 def test_an_operator_elsewhere_changes_the_store_and_the_coordinator_sees_it(store: Store, tmp_path: Path) -> None:
@@ -186,8 +186,8 @@ def test_an_operator_elsewhere_changes_the_store_and_the_coordinator_sees_it(sto
         with closing(open_store(str(tmp_path / "run.db"))) as elsewhere:
             elsewhere.change("elsewhere", capacity=1.0)
             elsewhere.withdraw(1, "elsewhere", "revoked")
-        wait_until(lambda: coordinator.coordinator.control.capacity == 1.0)
-        wait_until(lambda: len(coordinator.coordinator.roll.slots) == 1)
+        wait_until(lambda: coordinator.coordinator.sync.control.capacity == 1.0)
+        wait_until(lambda: len(coordinator.coordinator.sync.roll.slots) == 1)
         assert devices[1].report(0, True)[0] == 401
         assert devices[0].report(0, True)[0] == 200
 
@@ -210,13 +210,67 @@ def test_who_is_revoked_hears_of_it_at_once(store: Store) -> None:
         one, two, _ = (Device(coordinator.url, code) for code in codes)
         with ThreadPoolExecutor(2) as pool:
             revoked, held = pool.submit(one.report, 0, True), pool.submit(two.report, 0, True)
-            wait_until(lambda: len(coordinator.coordinator.waiting) == 2)
-            coordinator.call(coordinator.coordinator.withdraw, 0, "test", "revoked")
+            wait_until(lambda: len(coordinator.coordinator.sync.open.held) == 2)
+            coordinator.call(coordinator.coordinator.sync.withdraw, 0, "test", "revoked")
             assert revoked.result(2)[1]["outcome"] == "pending"
             assert not held.done()
             assert one.report(0, True)[0] == 401
-            coordinator.call(coordinator.coordinator.withdraw, 2, "test", "revoked")
+            coordinator.call(coordinator.coordinator.sync.withdraw, 2, "test", "revoked")
             assert held.result(5)[1]["counted"]
+
+
+def test_nobody_waits_for_a_round_loop_that_pauses(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The store fails for the round loop alone: the operator's changes, devices and the stop go through meanwhile."""
+    monkeypatch.setattr("turnout.service.coordinator.round_loop.PAUSE", 60.0)
+    codes = codes_for(store, 2)
+
+    def full(*_: object) -> None:
+        raise StoreProblem("the disk is full")
+
+    with running(store) as coordinator:
+        sync, events = coordinator.coordinator.sync, coordinator.coordinator.events
+        store.position = full  # type: ignore[method-assign]
+        wait_until(lambda: events.faults.get("store failures") == 1)
+        begun_at = time.monotonic()
+        one, _ = (Device(coordinator.url, code) for code in codes)
+        coordinator.call(sync.change, "test", capacity=1.0, mode="paused")
+        coordinator.call(sync.withdraw, 1, "test", "revoked")
+        assert send(coordinator.url, "GET", "/v1/round", None, one.token)[0] == 200
+        assert (sync.control.capacity, sync.control.mode, sorted(sync.roll.slots.values())) == (1.0, "paused", [0])
+    assert time.monotonic() - begun_at < 10.0
+    assert events.faults["store failures"] == 1, "it has paused all the while"
+
+
+def test_what_changes_while_a_round_is_being_closed(store: Store, tmp_path: Path) -> None:
+    """Whoever enrols and whatever the operator sets then: memory follows in the order of the store."""
+    codes, close_round = codes_for(store, 4), store.close_round
+    begins, ends = threading.Event(), threading.Event()
+
+    def slow(*arguments: object) -> None:
+        begins.set()
+        assert ends.wait(20)
+        close_round(*arguments)
+
+    store.close_round = slow  # type: ignore[method-assign]
+    with running(store) as coordinator, ThreadPoolExecutor(4) as pool:
+        sync = coordinator.coordinator.sync
+        devices = [Device(coordinator.url, code) for code in codes[:2]]
+        reports = [pool.submit(device.report, 0, True) for device in devices]
+        assert begins.wait(20)
+        late = pool.submit(Device, coordinator.url, codes[2])
+        drained = pool.submit(coordinator.call, sync.change, "test", mode="draining")
+        time.sleep(0.2)
+        ends.set()
+        assert all(report.result(20)[1]["counted"] for report in reports)
+        drained.result(20)
+        offered = late.result(20).welcome["offer"]["round"]
+        again = Device(coordinator.url, codes[3]).welcome["offer"]["round"]
+        answers = [pool.submit(device.report, 1, True) for device in [*devices, late.result()]]
+        wait_until(lambda: sync.control.mode == "paused" and sync.open.number == 2)
+        assert all(answer.result(20)[0] == 200 for answer in answers)
+    with closing(open_store(str(tmp_path / "run.db"))) as kept:
+        assert [device.joined for device in kept.devices()][2:] == [offered, again]
+        assert (kept.control().mode, kept.position().round) == ("paused", 2)
 
 
 def test_the_hard_limit_holds_and_the_refused_are_told(tmp_path: Path) -> None:

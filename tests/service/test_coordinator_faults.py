@@ -16,7 +16,7 @@ from service.faults import FAULTS, Proxy, answer_first, some_of, sooner, until
 from service.postgres import server
 from service.running import begun, codes_for, running, send, usual_rules
 from service.scene import SEED, SHORT, Scene, impatient, kill_again_and_again
-from turnout.service.coordinator.coordinator import Coordinator
+from turnout.service.coordinator.store_sync import StoreSync
 from turnout.service.load_test.connection import Switchboard
 from turnout.service.rules import Timing
 from turnout.service.store.backup import open_store
@@ -64,7 +64,7 @@ def test_what_is_answered_is_in_the_books_when_the_store_fails(tmp_path, monkeyp
     store = open_store(scene.location)
     close_round = store.close_round
     if sabotaged:
-        monkeypatch.setattr(Coordinator, "_close", Coordinator._close)  # it is undone at the end
+        monkeypatch.setattr(StoreSync, "close_round", StoreSync.close_round)  # it is undone at the end
         answer_first()
 
     def failing(closed, position):

@@ -12,7 +12,7 @@ from service.played import NEVER, members, play, turnouts
 from service.running import begun, usual_rules
 from turnout import IntegralController, SelfTuningController, paper_population
 from turnout.algorithm import Clamp, Classical
-from turnout.service.coordinator.closed_rounds import recent_rounds
+from turnout.service.coordinator.closed_rounds import ClosedRounds
 from turnout.service.coordinator.coordinator import Coordinator
 from turnout.service.rounds import LOOKS_BACK, MISSING, NO, PATIENCE, ClosedRound, close, first_position
 from turnout.service.rules import Rules, Safety
@@ -123,18 +123,18 @@ def test_a_coordinator_that_starts_knows_the_rounds_that_the_next_depends_on(tmp
     """Also when another has closed more since it asked where the run stands."""
     rules = usual_rules()
     store = begun(tmp_path / "run.db", rules)
-    assert list(recent_rounds(store, 0)) == []
+    assert list(ClosedRounds(store, 0).recent) == []
     nobody, position, chance = members(0), first_position(rules), np.random.default_rng(1)
     for _ in range(LOOKS_BACK + 11):
         closed, position = close(rules, position, nobody, np.empty(0, np.uint8), 2.0, chance)
         store.close_round(closed, position)
     end = LOOKS_BACK + 11
-    assert [closed.round for closed in recent_rounds(store, 10)] == list(range(10))
-    recent = recent_rounds(store, end - 1)
-    assert [closed.round for closed in recent] == list(range(end - 1 - LOOKS_BACK, end - 1))
-    recent.append(closed)
-    assert [closed.round for closed in recent] == list(range(end - LOOKS_BACK, end))
-    last = Coordinator(store).last
+    assert [closed.round for closed in ClosedRounds(store, 10).recent] == list(range(10))
+    rounds = ClosedRounds(store, end - 1)
+    assert [closed.round for closed in rounds.recent] == list(range(end - 1 - LOOKS_BACK, end - 1))
+    rounds.add(closed, 0.0)
+    assert [closed.round for closed in rounds.recent] == list(range(end - LOOKS_BACK, end))
+    last = Coordinator(store).sync.closed.last
     assert isinstance(last, ClosedRound)
     assert last.round == end - 1
     store.close()

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from service.agents import agent_with
 from service.running import begun, codes_for, running, usual_rules
 from turnout import (
     Averaging,
@@ -22,7 +23,6 @@ from turnout import (
 )
 from turnout.algorithm import Clamp, TrackingClamp
 from turnout.files import Disk
-from turnout.service.agent import Agent
 from turnout.service.agent.work import Participation
 from turnout.service.coordinator.exporting import export
 from turnout.service.load_test.load_test import Fleet
@@ -85,7 +85,7 @@ def test_two_hundred_real_agents_are_the_simulation(tmp_path: Path) -> None:
         def work(_: Participation) -> None:
             worked[number] += 1
 
-        with Agent(
+        with agent_with(
             url,
             tmp_path / f"device-{number}",
             problem.costs[[number]],

@@ -13,7 +13,7 @@ from turnout import Averaging, Classical, PaperCoin
 from turnout.algorithm import Memoized, SystemCoins
 from turnout.errors import TurnoutError
 from turnout.service.http.certificate import tls_context
-from turnout.service.load_test.connection import allow_connections, read_head, request_head
+from turnout.service.load_test.connection import _read_head, allow_connections, request_head
 from turnout.service.load_test.devices import Rehearsal
 from turnout.service.load_test.load_test import Fleet
 from turnout.service.network import Address, Unreachable
@@ -309,10 +309,10 @@ def test_somebody_else_is_there():
 
 
 def test_a_head_must_be_one():
-    assert read_head(b"HTTP/1.1 200 OK\r\ncontent-length: 7\r\ndate: today") == (200, 7, None)
+    assert _read_head(b"HTTP/1.1 200 OK\r\ncontent-length: 7\r\ndate: today") == (200, 7, None)
     for wrong in (b"SSH-2.0", b"HTTP/1.1 200 OK", b"HTTP/1.1 200 OK\r\ncontent-length: 99999999"):
         with pytest.raises(ProtocolProblem):
-            read_head(wrong)
+            _read_head(wrong)
 
 
 def test_arguments_are_checked(monkeypatch):

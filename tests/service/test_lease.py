@@ -258,13 +258,13 @@ class TestCommands:
         work = CommandWork(on, off, tmp_path, grace=1.0)
         work.start(Participation("run", 4, 0.0, 5.0))
         until(lambda: out.exists() and "on" in out.read_text())
-        pid = left_over(tmp_path)["pid"]
+        pid = left_over(tmp_path / "process.json")
         assert os.getpgid(pid) == pid != os.getpgid(0)
         begun = time.monotonic()
         work.stop(Participation("run", 4))
         assert 0.9 < time.monotonic() - begun < 4.0
         assert out.read_text().split("\n")[:3] == ["on", "off 4", "term"]
-        assert left_over(tmp_path) is None
+        assert left_over(tmp_path / "process.json") is None
         with pytest.raises(ProcessLookupError):
             os.kill(pid, 0)
 
@@ -281,7 +281,7 @@ class TestCommands:
     def test_work_that_a_killed_agent_has_left_is_ended_and_no_other_process(self, tmp_path):
         left = CommandWork(f"{PYTHON} -c 'import time; time.sleep(60)'", None, tmp_path)
         left.start(Participation("run", 1, 0.0, 5.0))
-        pid = left_over(tmp_path)["pid"]
+        pid = left_over(tmp_path / "process.json")
         reaper = threading.Thread(target=left._process.wait)
         reaper.start()
         CommandWork(None, None, tmp_path).stop(Participation("run", 1))  # the next agent's
@@ -298,7 +298,7 @@ class TestCommands:
         for command, told in (("false", "status 1"), ("sleep 60", "more than 0.3 s")):
             work = CommandWork("sleep 60", command, tmp_path, grace=0.3)
             work.start(Participation("run", 1, 0.0, 5.0))
-            pid = left_over(tmp_path)["pid"]
+            pid = left_over(tmp_path / "process.json")
             with pytest.raises((CommandFailed, OSError), match=told):
                 work.stop(Participation("run", 1))
             assert not _runs(pid)

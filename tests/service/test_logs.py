@@ -5,7 +5,7 @@ import secrets
 
 import pytest
 
-from turnout.service.coordinator.enrolment import new_codes
+from turnout.service.coordinator.enrolment import _new_codes
 from turnout.service.logs import WITHHELD, Log, start_logging, without_secrets
 
 
@@ -59,7 +59,7 @@ def test_whatever_is_in_it_a_line_stays_one(written):
 
 
 def test_libraries_log_there_too_and_a_traceback_is_in_the_line(written):
-    logging.getLogger("uvicorn.error").warning("worker %d is %s", 3, "odd")
+    logging.getLogger("uvicorn.error").error("worker %d is %s", 3, "odd")
     try:
         raise RuntimeError("broken")
     except RuntimeError as problem:
@@ -82,7 +82,7 @@ def test_levels_and_a_second_start(logging_restored):
 
 
 TOKEN = "Zk3" + secrets.token_urlsafe(32) + "a9Q"
-CODE = new_codes(1)[0]
+CODE = _new_codes(1)[0]
 
 
 def test_no_secret_is_written_whatever_it_hides_in(written):
@@ -106,7 +106,7 @@ def test_no_secret_is_written_whatever_it_hides_in(written):
 
 
 def test_random_tokens_are_withheld_and_names_are_not():
-    assert all(WITHHELD in without_secrets(f"saw {code}.") for code in new_codes(100))
+    assert all(WITHHELD in without_secrets(f"saw {code}.") for code in _new_codes(100))
     found = sum(secret in without_secrets(f"saw {secret} here") for secret in (_token() for _ in range(500)))
     assert found == 0
     for name in (
@@ -114,7 +114,7 @@ def test_random_tokens_are_withheld_and_names_are_not():
         "RequestResponseCycle",
         "HttpParserInvalidURLError",
         "2026-11-15T14:00:00.000Z",
-        "src/turnout/service/http/bounded_http.py",
+        "src/turnout/service/http/listeners.py",
         "http://127.0.0.1:8000/v1/report",
         "turnout.service.coordinator.coordinator",
     ):

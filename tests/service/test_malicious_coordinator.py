@@ -9,12 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from service.agents import agent_with
 from service.fake_coordinator import DirectWire, FakeCoordinator
 from turnout.algorithm import Public, mechanism_from_settings
 from turnout.client import Limit
 from turnout.files import Disk
 from turnout.problem import PolynomialCosts
-from turnout.service.agent.agent import Agent
 from turnout.settings import Table
 
 # A malicious coordinator.
@@ -67,7 +67,7 @@ def test_no_signal_moves_a_devices_chance_out_of_its_box(tmp_path: Path, setting
         coordinator, coins = FakeCoordinator(signal=offered, mechanism=settings), Word()
         options = {"coins": coins, "limit": Limit(100, 1.0), "sleep": lambda seconds: None, "disk": Unsynced()}
         options |= {"code": "GOOD-CODE", "wire": DirectWire(coordinator)}
-        with Agent("http://x.example", tmp_path / str(number), cost, **options) as agent:
+        with agent_with("http://x.example", tmp_path / str(number), cost, **options) as agent:
             average, epsilon = 0.5, agent.join()[1].certificate.epsilon
             for round in range(2 * len(SIGNALS)):
                 low, high = thresholds(mechanism, average)
@@ -103,7 +103,9 @@ def test_no_answer_lets_a_device_toss_twice_for_a_round(tmp_path: Path) -> None:
     """The coordinator forgets, contradicts itself and offers a round again with another signal: the bit stays."""
     coordinator = FakeCoordinator(signal=lambda round: 1e9)
     options = {"sleep": lambda seconds: None, "disk": Unsynced(), "limit": Limit(60, 1.0)}
-    with Agent("http://x.example", tmp_path, 3.0, code="GOOD-CODE", wire=DirectWire(coordinator), **options) as agent:
+    with agent_with(
+        "http://x.example", tmp_path, 3.0, code="GOOD-CODE", wire=DirectWire(coordinator), **options
+    ) as agent:
         for signal in (1e9, -1e9, 0.0, 1.0) * 3:
             coordinator.signal = lambda round, signal=signal: signal
             for _ in range(5):

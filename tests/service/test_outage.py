@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from service.agents import agent_with
 from service.running import begun, codes_for, running, usual_rules
 from service.wiretap import Wiretap
 from statistical.binomial import assert_proportion
@@ -22,7 +23,6 @@ from turnout import IntegralController, PaperCoin, PolynomialCosts, Prior, SelfT
 from turnout.algorithm import Clamp, Classical, Public, average_of, intent
 from turnout.client import Limit
 from turnout.files import Disk
-from turnout.service.agent.agent import Agent
 from turnout.service.agent.work import CommandWork
 from turnout.service.load_test.devices import Rehearsal
 from turnout.service.load_test.load_test import Fleet
@@ -189,7 +189,7 @@ def test_ten_minutes_without_a_coordinator_end_every_lease(tmp_path: Path) -> No
             options = {"code": code, "clock": lambda: now[0], "coins": Yes(), "limit": LIMIT, "disk": Unsynced()}
             options |= {"on_participate": lambda one: started.append(one.until), "timeout": 30.0}
             options |= {"on_stop": lambda number=number: ended.append(number), "sleep": lambda _: time.sleep(0.05)}
-            agents.append(Agent(coordinator.url, tmp_path / str(number), 1.0, **options))
+            agents.append(agent_with(coordinator.url, tmp_path / str(number), 1.0, **options))
         together([agent.step for agent in agents])
         wait_until(lambda: len(started) == 30)
     threads = [threading.Thread(target=agent.run, daemon=True) for agent in agents]
@@ -236,7 +236,7 @@ def test_after_a_kill_every_lease_ends_in_real_time(tmp_path: Path) -> None:
         for number, code in enumerate(codes_for(store, devices)):
             works.append(Watched(tmp_path / f"work-{number}", time.monotonic))
             options = {"code": code, "coins": Yes(), "work": works[-1], "clock": time.monotonic, "disk": Unsynced()}
-            agents.append(Agent(url, tmp_path / str(number), 1.0, limit=LIMIT, **options))
+            agents.append(agent_with(url, tmp_path / str(number), 1.0, limit=LIMIT, **options))
         store.close()
         threads = [threading.Thread(target=agent.run, daemon=True) for agent in agents]
         for thread in threads:
@@ -278,12 +278,12 @@ def test_a_slow_network_moves_no_lease_beyond_its_end(tmp_path: Path, up: float,
     with running(store) as coordinator, Wiretap(coordinator.url) as tap:
         options = {"code": code, "coins": Yes(), "limit": LIMIT, "clock": time.monotonic, "disk": Unsynced()}
         options["on_participate"] = lambda one: granted.append((time.monotonic(), one.until))
-        with Agent(tap.url, tmp_path / "device", 1.0, **options) as agent:
+        with agent_with(tap.url, tmp_path / "device", 1.0, **options) as agent:
             agent.step()
             tap.delay_up, tap.delay_down = up, down
             agent.step()
             wait_until(lambda: len(granted) == 2)
-        closed = coordinator.coordinator._answered[1].closed
+        closed = coordinator.coordinator.sync.closed.answered(1).closed
     heard, until = granted[1]
     assert closed + lease - up - 1.0 <= until <= closed + lease, "never longer than the coordinator meant"
     if down:
@@ -296,7 +296,7 @@ def test_an_answer_that_comes_after_its_lease_starts_nothing(tmp_path: Path) -> 
     granted: list[object] = []
     with running(store) as coordinator, Wiretap(coordinator.url) as tap:
         options = {"code": code, "coins": Yes(), "limit": LIMIT, "disk": Unsynced(), "on_participate": granted.append}
-        with Agent(tap.url, tmp_path / "device", 1.0, **options) as agent:
+        with agent_with(tap.url, tmp_path / "device", 1.0, **options) as agent:
             agent.join()
             tap.delay_down = 0.8
             done = agent.step()
@@ -357,13 +357,13 @@ def test_nobody_comes_at_a_signal_that_calls_nobody(tmp_path: Path) -> None:
     with running(store) as coordinator:
         options = {"accept_uncertified": True, "limit": LIMIT, "disk": Unsynced()}
         agents = [
-            Agent(coordinator.url, tmp_path / str(number), 1.0, code=code, **options)
+            agent_with(coordinator.url, tmp_path / str(number), 1.0, code=code, **options)
             for number, code in enumerate(codes_for(store, 5))
         ]
         done = []
         together([lambda agent=agent: done.append(agent.step()) for agent in agents])
         [code] = codes_for(store, 1)
-        late = Agent(coordinator.url, tmp_path / "late", 1.0, code=code, **options)
+        late = agent_with(coordinator.url, tmp_path / "late", 1.0, code=code, **options)
         together([lambda agent=agent: done.append(agent.step()) for agent in [*agents, late]])
         for agent in [*agents, late]:
             agent.close()

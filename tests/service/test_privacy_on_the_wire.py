@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 
 from service import running as service_running
+from service.agents import agent_with
 from service.overheard import (
     CAPACITY,
     DEVICES,
@@ -48,7 +49,6 @@ from service.wiretap import Finder, Wiretap, leaves, messages
 from turnout.algorithm import Averaging, ClientState, Prior, Public, SeededCoins, client_step, intent
 from turnout.client import Limit
 from turnout.privacy import lemma_epsilon
-from turnout.service.agent.agent import Agent
 from turnout.service.agent.connection import HttpWire
 from turnout.service.coordinator.device_app import DeviceApp
 from turnout.service.logs import SECRET_NAMES, JsonLines, Log
@@ -336,7 +336,7 @@ class Leaky:
     async def __call__(self, scope, receive, send) -> None:
         async def leak(message) -> None:
             if message["type"] == "http.response.start":
-                capacity = str(self._coordinator.control.capacity).encode()
+                capacity = str(self._coordinator.sync.control.capacity).encode()
                 message["headers"] = [*message["headers"], (b"x-debug", capacity)]
             await send(message)
 
@@ -349,7 +349,7 @@ def tapped_round(store_at: Path, wire=HttpWire) -> Wiretap:
     [code] = codes_for(store, 1)
     with running(store) as coordinator, Wiretap(coordinator.url) as tap:
         folder, options = store_at.with_suffix(".device"), {"code": code, "wire": wire(tap.url), "disk": QuickDisk()}
-        Agent(tap.url, folder, cost_of(1), limit=Limit(10, 1.0), **options).run(rounds=3)
+        agent_with(tap.url, folder, cost_of(1), limit=Limit(10, 1.0), **options).run(rounds=3)
     return tap
 
 

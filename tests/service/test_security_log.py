@@ -46,7 +46,7 @@ class TestWhoComesGoesAndChangesSomething:
         with running(store) as found:
             tokens = [enrolled(found, code) for code in codes]
             send(found.url, "POST", "/v1/leave", {}, tokens[0])
-            found.call(found.coordinator.withdraw, 1, "operator page", "revoked")
+            found.call(found.coordinator.sync.withdraw, 1, "operator page", "revoked")
             for words in (["capacity", "7"], ["codes", "5"], ["pause"], ["revoke", "2"]):
                 command = [sys.executable, "-m", "turnout", "operate", *words, "--store", tmp_path / "run.db"]
                 subprocess.run(command, check=True, timeout=60, capture_output=True)
@@ -66,7 +66,7 @@ class TestWhoComesGoesAndChangesSomething:
 
     def test_is_in_the_log_even_if_the_coordinator_ends_at_once(self, tmp_path, written):
         with running(begun(tmp_path / "run.db")) as found:
-            found.call(found.coordinator.change, "operator page", capacity=9.0, mode="paused")
+            found.call(found.coordinator.sync.change, "operator page", capacity=9.0, mode="paused")
         assert written("capacity changed") == [{"level": "info", "who": "operator page", "detail": "2 -> 9"}]
         assert len(written("mode changed")) == 1
 

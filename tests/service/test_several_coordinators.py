@@ -97,27 +97,27 @@ def test_a_lease_is_counted_from_the_last_look_that_succeeded(location):
         with contextlib.closing(begun(location)) as store, contextlib.closing(open_store(location)) as other:
             coordinator, control = Coordinator(store, clock=lambda: now[0]), store.control
             now[0] = 101.0
-            await coordinator._look()
+            await coordinator.sync.look()
             now[0] = 150.0
             close_now(other)
             store.control = broken
             with pytest.raises(StoreProblem):
-                await coordinator._look()
+                await coordinator.sync.look()
             store.control = control
             now[0] = 160.0
-            await coordinator._look()
-            return (await coordinator.answered(0)).closed
+            await coordinator.sync.look()
+            return (await coordinator.devices.answered(0)).closed
 
     assert asyncio.run(play()) == 101.0
 
 
 def test_nobody_is_sent_away_while_the_database_does_not_answer(location, monkeypatch):
     """A token that is not known may be one that another coordinator has just given."""
-    monkeypatch.setattr("turnout.service.coordinator.coordinator.LONGEST_LOOK", 0.2)
+    monkeypatch.setattr("turnout.service.coordinator.store_sync.LONGEST_LOOK", 0.2)
     store = begun(location)
     with running(store) as coordinator:
         store.control = broken
-        until(lambda: coordinator.coordinator.faults.get("store failures"))
+        until(lambda: coordinator.coordinator.events.faults.get("store failures"))
         report = {"run": "test", "round": 0, "participates": True}
         assert send(coordinator.url, "POST", "/v1/report", report, "x" * 43)[0] == 503
         assert send(coordinator.url, "GET", "/v1/round", None, "x" * 43)[0] == 503

@@ -15,7 +15,7 @@ from turnout.algorithm import Clamp, Coins, Mechanism, Prior, Public, SeededCoin
 from turnout.audit.claims import DELTA, of_budget, per_report
 from turnout.audit.reporters import usual_costs, usual_signals
 from turnout.audit.subjects import Subject, our_mechanisms
-from turnout.client import DurableClient, Ledger, Limit
+from turnout.client import DurableClient, Ledger, Limit, Seams, Terms
 from turnout.files import Disk
 from turnout.privacy import certificate
 from turnout.problem import Array, Costs
@@ -76,12 +76,9 @@ class DurableReporter:
             costs,
             self.mechanism,
             ledger=ledger,
-            run="audit",
-            prior=Prior(0.5, 10),
-            coins=coins,
-            client_id=int(home.name),
+            terms=Terms("audit", Prior(0.5, 10)),
             after_stop="follow",
-            disk=_Unsynced(),
+            seams=Seams(coins, int(home.name), _Unsynced()),
         )
 
 

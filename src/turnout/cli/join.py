@@ -138,7 +138,8 @@ def join(
 
     [bold]Example:[/bold] turnout join https://coordinator.example:8443 --code CODE --cost 3.0 --folder charger
     """
-    from turnout.service.agent import CommandWork, ledger_of, make_folder
+    from turnout.client import Owner
+    from turnout.service.agent import Agent, CommandWork, HttpWire, ledger_of, make_folder
 
     if status is not None:
         _show_status(status, ledger, as_json)
@@ -147,34 +148,31 @@ def join(
         raise invalid("URL", "the coordinator's", "none", "give it, or --status FOLDER to look at a device")
     costs = _cost(cost, cost_file, cost_function)
     screen = _Screen(as_json)
-    work = CommandWork(on_participate, on_stop, make_folder(folder))
-    options: dict[str, Any] = {"code": code, "after_stop": after_stop, "ca": ca, "timeout": timeout, "work": work}
     given = {"reports": reports, "epsilon_per_report": epsilon_per_report}
     given |= {"releases": releases, "epsilon_per_release": epsilon_per_release}
-    options |= {"limit": _limit(ledger_of(folder, ledger), given), "ledger": ledger, "witness": witness}
-    options |= {"accept_uncertified": accept_uncertified, "raise_limit": raise_limit}
-    options |= {"spend_missing": count_missing_as_spent}
-    _take_part(screen, url, folder, costs, rounds, options)
+    limit, consents = _limit(ledger_of(folder, ledger), given), (raise_limit, accept_uncertified)
+    owner = Owner(limit, *consents, count_missing_as_spent, after_stop=after_stop, ledger=ledger, witness=witness)
+    agent = Agent(
+        url,
+        folder,
+        costs,
+        code=code,
+        owner=owner,
+        work=CommandWork(on_participate, on_stop, make_folder(folder)),
+        on_round=screen.round,
+        on_problem=screen.problem,
+        wire=HttpWire(url, ca=ca, seconds=timeout),
+    )
+    _take_part(screen, agent, url, folder, rounds)
 
 
-def _take_part(
-    screen: _Screen, url: str, folder: Path, costs: Any, rounds: int | None, options: dict[str, Any]
-) -> None:
+def _take_part(screen: _Screen, agent: Agent, url: str, folder: Path, rounds: int | None) -> None:
     """Run the agent until it ends or a signal ends it; what cannot be helped by a restart has a status of its own."""
     from turnout.client import LedgerRolledBack, NoPlace, StoreRolledBack
-    from turnout.service.agent import (
-        ASKED,
-        BUDGET,
-        Agent,
-        AgentProblem,
-        Declined,
-        Halted,
-        RefusedByCoordinator,
-        Revoked,
-    )
+    from turnout.service.agent import ASKED, BUDGET, AgentProblem, Declined, Halted, RefusedByCoordinator, Revoked
 
     for_good = (Declined, RefusedByCoordinator, Revoked, AgentProblem, LedgerRolledBack, StoreRolledBack, NoPlace)
-    with Agent(url, folder, costs, on_round=screen.round, on_problem=screen.problem, **options) as agent:
+    with agent:
         with _signals(agent.stop):
             try:
                 welcome, agreement = agent.join()

@@ -116,7 +116,7 @@ def serve(
 
 
 def _needs_extra() -> None:
-    for library in ("starlette", "uvicorn", "plotly"):
+    for library in ("starlette", "uvicorn", "plotly", "prometheus_client"):
         if find_spec(library) is None:
             raise MissingExtra("turnout serve", library=library, extra="server")
 

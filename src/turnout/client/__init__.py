@@ -10,16 +10,20 @@ from turnout.client.durable import (
     LEDGER,
     ROUNDS,
     DurableClient,
+    Seams,
     Stopped,
     StoreRolledBack,
+    Terms,
     account_for_all,
     at_most,
     has_reported,
     settings_of,
 )
+from turnout.client.history import History
 from turnout.client.ledger import DELTA, BudgetSpent, Ledger, LedgerRolledBack, check_place
 from turnout.client.limit import Limit, limit_with, read_ledger
-from turnout.client.store import KEPT, Conflict, Decision, RoundLost, RoundPassed, missed
+from turnout.client.owner import Owner
+from turnout.client.store import KEPT, Conflict, Decision, RoundLost, RoundPassed
 from turnout.client.witness import NoPlace, usual_place
 
 __all__ = [
@@ -33,14 +37,18 @@ __all__ = [
     "Cost",
     "Decision",
     "DurableClient",
+    "History",
     "Ledger",
     "LedgerRolledBack",
     "Limit",
     "NoPlace",
+    "Owner",
     "RoundLost",
     "RoundPassed",
+    "Seams",
     "Stopped",
     "StoreRolledBack",
+    "Terms",
     "account_for_all",
     "at_most",
     "check_place",
@@ -48,7 +56,6 @@ __all__ = [
     "has_reported",
     "limit_with",
     "load",
-    "missed",
     "read_cost",
     "read_ledger",
     "settings_of",

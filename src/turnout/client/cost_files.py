@@ -31,7 +31,7 @@ def cost_from(found: Any) -> Costs:
         1
     """
     if isinstance(found, (int, float)) and not isinstance(found, bool):
-        return quadratic(float(found))
+        return _quadratic(float(found))
     if not isinstance(found, Costs):
         remedy = "return a, for a x^2, or a cost such as PolynomialCosts([[a, b]], powers=(2, 4))"
         raise invalid("cost", "a number or a Costs", type(found).__name__, remedy)
@@ -42,11 +42,11 @@ def cost_from(found: Any) -> Costs:
     return found
 
 
-def quadratic(a: float) -> PolynomialCosts:
+def _quadratic(a: float) -> PolynomialCosts:
     """The cost a x^2 of one client.
 
     Example:
-        >>> quadratic(3.0).slope([0.5])
+        >>> _quadratic(3.0).slope([0.5])
         array([3.])
     """
     return PolynomialCosts([[a]], powers=(2,))

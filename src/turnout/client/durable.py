@@ -24,6 +24,7 @@ from __future__ import annotations
 import json
 import math
 import threading
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,7 @@ from turnout.algorithm import (
     on_the_coin,
 )
 from turnout.client.ledger import BudgetSpent, Ledger
+from turnout.client.limit import as_round
 from turnout.client.store import Decision, OnFile, RoundLost, RoundPassed, RoundStore, Stop
 from turnout.errors import TurnoutError, invalid
 from turnout.files import Disk
@@ -56,21 +58,49 @@ DATUM = "the cost of taking part"
 
 
 class Stopped(TurnoutError):
-    """The budget is spent and the client leaves: it takes part no more.
-
-    Example:
-        >>> issubclass(Stopped, TurnoutError)
-        True
-    """
+    """The budget is spent and the client leaves: it takes part no more."""
 
 
 class StoreRolledBack(TurnoutError):
-    """The client's store is older than its ledger: bits that were reported are not on file.
+    """The client's store is older than its ledger: bits that were reported are not on file."""
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What a server says when a client joins a run; all of it is public.
+
+    Args:
+        run: the run's name, unique among all servers.
+        prior: the public average that its history starts from.
+        averaging: how its history moves.
+        weight: what it brings.
+        joined: the round it joined at; rounds missed from there on count. None: from its first decision.
 
     Example:
-        >>> issubclass(StoreRolledBack, TurnoutError)
-        True
+        >>> Terms("night-shift", Prior(0.5)).averaging
+        Averaging(remember=None, by='bit')
     """
+
+    run: str
+    prior: Prior
+    averaging: Averaging = Averaging()  # noqa: RUF009 (frozen)
+    weight: float = 1
+    joined: int | None = None
+
+
+@dataclass(frozen=True)
+class Seams:
+    """What tests replace.
+
+    Args:
+        coins: where randomness comes from; by default the ledger's secret key (see `KeyedCoins`).
+        client_id: the client's number, for seeded coins.
+        disk: the durable steps.
+    """
+
+    coins: Coins | None = None
+    client_id: int = 0
+    disk: Disk = field(default_factory=Disk)
 
 
 class DurableClient:
@@ -83,17 +113,11 @@ class DurableClient:
         mechanism: how intent becomes a probability. Its certificate is made here. Where it releases once at joining,
             and the ledger has a release already, the client acts on that one, whatever the price now.
         ledger: the open ledger of the private cost; may be shared by several runs and processes.
-        run: the run's name, unique among all servers.
-        prior: the public average that its history starts from.
-        coins: where randomness comes from; by default the ledger's secret key (see `KeyedCoins`).
-        averaging: how its history moves.
-        weight: what it brings.
-        client_id: its number, for seeded coins.
-        joined: the round it joined at; rounds missed from there on count. None: from its first decision.
+        terms: the run, and how its history starts and moves.
         after_stop: "leave", or "follow": act on public data alone.
         follow_at: the public constant to follow at instead of the average. In averaging by probability the
             average is not public, and this is the prior's unless given.
-        disk: the durable steps; for tests.
+        seams: for tests.
 
     Raises:
         StoreRolledBack: the store is older than the ledger.
@@ -109,8 +133,8 @@ class DurableClient:
         >>> with tempfile.TemporaryDirectory() as home:
         ...     limit, witness = Limit(100, 1.0), f"{home}/witness"
         ...     with Ledger.open(f"{home}/cost.jsonl", datum="cost", limit=limit, witness=witness) as ledger:
-        ...         with DurableClient(home, costs, turnout.Clamp(1.0), ledger=ledger, run="a",
-        ...                            prior=turnout.Prior(0.5)) as client:
+        ...         terms = Terms("a", turnout.Prior(0.5))
+        ...         with DurableClient(home, costs, turnout.Clamp(1.0), ledger=ledger, terms=terms) as client:
         ...             bit = client.decide(0, signal=2.0)
         ...             client.decide(0, signal=9.0) == bit, ledger.spent
         (True, 1)
@@ -123,37 +147,28 @@ class DurableClient:
         mechanism: Mechanism,
         *,
         ledger: Ledger,
-        run: str,
-        prior: Prior,
-        coins: Coins | None = None,
-        averaging: Averaging | None = None,
-        weight: float = 1,
-        client_id: int = 0,
-        joined: int | None = None,
+        terms: Terms,
         after_stop: str = "leave",
         follow_at: float | None = None,
-        disk: Disk | None = None,
+        seams: Seams = Seams(),  # noqa: B008 (frozen)
     ) -> None:
-        self._costs, self._mechanism, self._weight = costs, mechanism, weight
-        self._ledger, self._run, self._client_id = ledger, run, client_id
-        self._coins = coins
-        self._averaging = averaging or Averaging()
-        self._promise = certificate(mechanism, Observer(averaging=self._averaging))
+        self._costs, self._mechanism, self._ledger, self._seams = costs, mechanism, ledger, seams
+        self._terms, prior, averaging = terms, terms.prior, terms.averaging
+        self._promise = certificate(mechanism, Observer(averaging=averaging))
         self._kind = _kind_of(mechanism, self._promise.epsilon)
-        self._settings = settings_of(mechanism)
-        self._made = json.dumps(self._settings, sort_keys=True)  # as coins have it
+        self._made = json.dumps(settings_of(mechanism), sort_keys=True)  # as coins have it
         self._after_stop = after_stop
         self._check(follow_at)
-        self._follow_at = prior.average if follow_at is None and self._averaging.by == "probability" else follow_at
+        self._follow_at = prior.average if follow_at is None and averaging.by == "probability" else follow_at
         self._mutex = threading.RLock()
         start = ClientState(np.array([prior.participations]), float(prior.rounds))
         settings = {
-            "run": run,
-            "client": client_id,
+            "run": terms.run,
+            "client": seams.client_id,
             "prior": [float(prior.average), float(prior.rounds)],
-            "averaging": [self._averaging.remember, self._averaging.by],
+            "averaging": [averaging.remember, averaging.by],
         }
-        self._store = RoundStore(Path(folder, ROUNDS), settings, start, self._averaging, joined, disk)
+        self._store = RoundStore(Path(folder, ROUNDS), settings, start, averaging, terms.joined, seams.disk)
         try:
             self._settle()
             self._memory = self._released()  # not before the ledger is known to have all that was released
@@ -163,7 +178,7 @@ class DurableClient:
 
     def __repr__(self) -> str:
         last = "no round yet" if self._store.last is None else f"last round {self._store.last}"
-        return f"DurableClient(run {self._run!r}, {self._mechanism}, {last})"  # never its cost, nor its history
+        return f"DurableClient(run {self._terms.run!r}, {self._mechanism}, {last})"  # never its cost, nor its history
 
     def __enter__(self) -> DurableClient:
         return self
@@ -181,7 +196,7 @@ class DurableClient:
         return self._memory is not None
 
     def act_on(self, costs: Costs) -> None:
-        """From now on this is the cost: measured anew, or changed. It is the same private datum, in the same ledger.
+        """From now on this is the cost: measured again, or changed. It is the same private datum, in the same ledger.
 
         No file is touched, so that nothing outside the coin tells whether it has changed.
         """
@@ -204,14 +219,14 @@ class DurableClient:
             Stopped: the budget is spent and the client leaves.
             FileProblem: a disk is full or read-only. At most this round is lost.
         """
-        round, signal = _whole(round), _float(signal)
+        round, signal = as_round(round), _float(signal)
         with self._mutex:
             stored = self._store.find(round)
             if stored is None:
                 stored = self._decide_now(round, signal)
             if stored.kind == "lost":
                 raise RoundLost(
-                    f"round {round} of {self._run!r} was lost in a crash: report nothing, wait for the next"
+                    f"round {round} of {self._terms.run!r} was lost in a crash: report nothing, wait for the next"
                 )
             return stored.participates
 
@@ -227,7 +242,7 @@ class DurableClient:
             Conflict: it was acknowledged the other way before.
         """
         with self._mutex:
-            self._store.acknowledge(_whole(round), bool(counted))
+            self._store.acknowledge(as_round(round), bool(counted))
 
     def status(self) -> dict[str, Any]:
         """Where the client stands, for its own user: no cost, no intent, no probability.
@@ -237,9 +252,9 @@ class DurableClient:
         with self._mutex:
             last, stop = self._store.last, self._store.stop
             decision = None if last is None else self._store.find(last)
-            public = self._averaging.by == "bit" and last is not None
+            public = self._terms.averaging.by == "bit" and last is not None
             return {
-                "run": self._run,
+                "run": self._terms.run,
                 "last_round": last,
                 "participates": decision is not None and decision.participates,
                 "acknowledged": None if decision is None else decision.counted,
@@ -263,8 +278,8 @@ class DurableClient:
             raise invalid("after_stop", "'leave' or 'follow'", repr(self._after_stop), "'leave' is the safe choice")
         if follow_at is not None and not 0.0 <= follow_at <= 1.0:
             raise invalid("follow_at", "from 0 to 1", follow_at, "use a public constant, such as capacity / clients")
-        if not self._weight > 0:
-            raise invalid("weight", "above 0", self._weight, "use 1 unless clients bring different amounts")
+        if not self._terms.weight > 0:
+            raise invalid("weight", "above 0", self._terms.weight, "use 1 unless clients bring different amounts")
         if self._promise.per == "lifetime":
             return  # the ledger refuses a release that its owner does not allow
         allowed, epsilon = self._ledger.limit.epsilon_per_report, self._promise.epsilon
@@ -282,7 +297,7 @@ class DurableClient:
         """
         if not self._mechanism.releases_once:
             return None
-        settings = self._settings
+        settings = settings_of(self._mechanism)
         with self._ledger.turn():
             if self._costs is not None and self._ledger.release_is_due(settings):
                 self._ledger.check_release(self._promise.epsilon)
@@ -295,41 +310,41 @@ class DurableClient:
             )
         self._store.released(found)
         released = found["released"]
-        parts = np.array([released["coefficients"]]) * (self._weight / released["weight"])
+        parts = np.array([released["coefficients"]]) * (self._terms.weight / released["weight"])
         return PolynomialCosts(parts, tuple(released["powers"]))
 
     def _draw_release(self, settings: dict[str, Any], costs: Costs) -> dict[str, Any]:
         # Whichever run it is for: a restored copy that joins another one releases the same.
-        made = ("release", self._ledger.releases, self._made, float(self._weight))
-        coins = self._coins or KeyedCoins(self._ledger.key, made)
-        draw = coins.uniform([self._client_id], 0, ENROLMENT)
-        found = self._mechanism.enrol(costs, draw, self._weight)
+        made = ("release", self._ledger.releases, self._made, float(self._terms.weight))
+        coins = self._seams.coins or KeyedCoins(self._ledger.key, made)
+        draw = coins.uniform([self._seams.client_id], 0, ENROLMENT)
+        found = self._mechanism.enrol(costs, draw, self._terms.weight)
         if not isinstance(found, PolynomialCosts):
             remedy = "return PolynomialCosts from enrol: what is released is written to the ledger"
             raise invalid(f"what {self._mechanism.kind} releases", "PolynomialCosts", type(found).__name__, remedy)
         return {
             "coefficients": found.coefficients[0].tolist(),
             "powers": list(found.powers),
-            "weight": float(self._weight),
+            "weight": float(self._terms.weight),
         }
 
     def _settle(self) -> None:
         """After a crash one round can have a reservation without a bit: it is lost. None can have the reverse."""
-        self._ledger.account_for(self._run, self._store.tossed(), self._store.folded)
+        self._ledger.account_for(self._terms.run, self._store.tossed(), self._store.folded)
         for release in self._store.releases:
             self._ledger.account_for_release(release)
         pending = self._pending()
         if len(pending) > 1:
             raise StoreRolledBack(
-                f"the client's store ends at round {self._store.last} of {self._run!r}, its ledger has reservations "
-                f"for {len(pending)} later rounds: an older copy was restored, or another folder of this device is in "
-                "the same run. Restore the newest, or join a new run"
+                f"the client's store ends at round {self._store.last} of {self._terms.run!r}, its ledger has "
+                f"reservations for {len(pending)} later rounds: an older copy was restored, or another folder of this "
+                "device is in the same run. Restore the newest, or join a new run"
             )
         self._lose(pending)
 
     def _pending(self) -> list[int]:
         last = self._store.last
-        return self._ledger.reserved(self._run, after=-1 if last is None else last)
+        return self._ledger.reserved(self._terms.run, after=-1 if last is None else last)
 
     def _lose(self, rounds: list[int]) -> None:
         for round in rounds:
@@ -338,11 +353,14 @@ class DurableClient:
     def _decide_now(self, round: int, signal: float) -> Decision:
         last = self._store.last
         if last is not None and round <= last:
-            raise RoundPassed(f"round must be above {last}, the last one of {self._run!r}, got {round}: it has passed")
-        if round <= self._ledger.passed(self._run):
             raise RoundPassed(
-                f"round must be above {self._ledger.passed(self._run)}, up to which this client may have reported in "
-                f"{self._run!r} before its files were lost, got {round}: wait for a later one"
+                f"round must be above {last}, the last one of {self._terms.run!r}, got {round}: it has passed"
+            )
+        passed = self._ledger.passed(self._terms.run)
+        if round <= passed:
+            raise RoundPassed(
+                f"round must be above {passed}, up to which this client may have reported in {self._terms.run!r} "
+                f"before its files were lost, got {round}: wait for a later one"
             )
         self._store.tidy()
         self._lose([lost for lost in self._pending() if lost <= round])
@@ -363,27 +381,28 @@ class DurableClient:
             return True
         kind = self._kind
         box = None if kind.low is None or kind.high is None else (kind.low, kind.high)
-        return self._ledger.reserve(self._run, round, kind.epsilon, box=box).new
+        return self._ledger.reserve(self._terms.run, round, kind.epsilon, box=box).new
 
     def _uniform(self, kind: str, round: int, signal: float, state: ClientState) -> Array:
         """All that the probability depends on, but for the cost, is in the coin: a coin serves one probability."""
-        if self._coins is not None:
-            return self._coins.uniform([self._client_id], round)
+        if self._seams.coins is not None:
+            return self._seams.coins.uniform([self._seams.client_id], round)
         acting = "" if self._memory is None else repr(self._store.releases[-1])
-        history = (float(state.participations[0]), float(np.max(state.rounds)), self._averaging.by)
-        now = (kind, self._run, self._made, acting, float(self._weight), signal, *history)
-        return KeyedCoins(self._ledger.key, now).uniform([self._client_id], round)
+        history = (float(state.participations[0]), float(np.max(state.rounds)), self._terms.averaging.by)
+        now = (kind, self._terms.run, self._made, acting, float(self._terms.weight), signal, *history)
+        return KeyedCoins(self._ledger.key, now).uniform([self._seams.client_id], round)
 
     def _toss(self, round: int, signal: float, state: ClientState) -> Decision:
         before = ClientState(state.participations, state.rounds, self._memory)
         uniform = self._uniform("tossed", round, signal, state)
         costs = self._costs if self._memory is None else self._memory
         assert costs is not None  # one of them is there
+        terms = self._terms
         step = client_step(
-            costs, self._mechanism, before, signal, uniform, weights=self._weight, averaging=self._averaging
+            costs, self._mechanism, before, signal, uniform, weights=terms.weight, averaging=terms.averaging
         )
         bit = bool(step.participates[0])
-        moved = float(bit) if self._averaging.by == "bit" else float(step.probability[0])
+        moved = float(bit) if terms.averaging.by == "bit" else float(step.probability[0])
         epsilon = 0.0 if self._memory is not None else self._kind.epsilon
         return Decision(round, "tossed", bit, moved, signal, epsilon=epsilon)
 
@@ -395,15 +414,17 @@ class DurableClient:
             stop = Stop(round, average, signal if 0.0 < signal < math.inf else self._store.usable_signal())
             self._store.stopped(stop)
         if self._after_stop == "leave":
-            raise Stopped(f"{spent} (it has left {self._run!r} for good)") from spent
+            raise Stopped(f"{spent} (it has left {self._terms.run!r} for good)") from spent
         # The rule of `surrogate_after_stop`, without its costs: not even a last bit may come from this client's own
         # average, and any signal of a hostile server will do.
         with np.errstate(all="ignore"):
-            wish = stop.average * (1.0 if stop.signal is None else np.float64(signal) / stop.signal)
-        probability = float(inside(0.0, wish, 1.0))
+            intent = stop.average * (1.0 if stop.signal is None else np.float64(signal) / stop.signal)
+        probability = float(inside(0.0, intent, 1.0))
         followed = f"followed {stop.average!r} {stop.signal!r}"
         bit = bool(self._uniform(followed, round, signal, state)[0] < probability)
-        return Decision(round, "followed", bit, float(bit) if self._averaging.by == "bit" else probability, signal)
+        return Decision(
+            round, "followed", bit, float(bit) if self._terms.averaging.by == "bit" else probability, signal
+        )
 
 
 def account_for_all(ledger: Ledger, folder: Path) -> None:
@@ -460,12 +481,6 @@ def _check_single(costs: Costs) -> None:
 
 def _lost(round: int) -> Decision:
     return Decision(round, "lost", False, 0.0, math.nan)
-
-
-def _whole(round: int) -> int:
-    if isinstance(round, bool) or not hasattr(round, "__index__") or not 0 <= round < 2**53:
-        raise invalid("round", "a whole number from 0 to 2^53 - 1", repr(round), "count rounds from 0")
-    return int(round)
 
 
 def _float(signal: float) -> float:

@@ -1,7 +1,7 @@
 """A client's own account of what it has given away: one ledger for one private cost, for ever.
 
 Across runs, servers and folders, every report about the cost is reserved here before its coin is tossed, and a release
-that covers all later reports is made once. A cost that is measured anew or that changes is no new one. The limit is
+that covers all later reports is made once. A cost that is measured again or that changes is no new one. The limit is
 the client's; a server has no say in it. Several processes may share a ledger: each holds it for a moment at a time.
 
 Why a crash never under-counts. `reserve` takes three durable steps, each complete before the next:
@@ -37,11 +37,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NoReturn
 
-from turnout.client.limit import Limit, as_epsilon, last_place, place_in, read_limit
+from turnout.client.limit import Limit, as_epsilon, as_round
 from turnout.client.witness import Note, Witness, usual_place
 from turnout.errors import FileProblem, TurnoutError, invalid
 from turnout.files import PATIENCE, Disk, Head, Journal
-from turnout.privacy import UNKNOWN, Account, Kind, Spending, plain
+from turnout.privacy import Account, Kind, Spending, plain
 
 DELTA = 1e-6
 """Of the total that a ledger shows of itself."""
@@ -53,21 +53,11 @@ _REMEDY = (
 
 
 class BudgetSpent(TurnoutError):
-    """The client's limit allows no such report or release: do not toss. After the stop, leave or act on public data.
-
-    Example:
-        >>> issubclass(BudgetSpent, TurnoutError)
-        True
-    """
+    """The client's limit allows no such report or release: do not toss. After the stop, leave or act on public data."""
 
 
 class LedgerRolledBack(TurnoutError):
-    """The ledger is older than what its witness has seen, or has no witness: it would count too little.
-
-    Example:
-        >>> issubclass(LedgerRolledBack, TurnoutError)
-        True
-    """
+    """The ledger is older than what its witness has seen, or has no witness: it would count too little."""
 
 
 @dataclass(frozen=True)
@@ -175,7 +165,8 @@ class Ledger:
             raise FileProblem(f"{path}: no such ledger: give limit=Limit(...) to begin one")
         journal = Journal(path, "ledger", disk, PATIENCE)
         try:
-            place = Path(os.path.realpath(witness if witness is not None else _place_of_witness(journal)))
+            named = witness if witness is not None else _last_place(journal) or usual_place(path)
+            place = Path(os.path.realpath(named))
             ledger = cls(journal, Witness(place, path, disk), spend_missing, accept_uncertified)
             ledger._load(datum, limit or usual)
             if limit is not None and limit != ledger.limit:
@@ -244,10 +235,6 @@ class Ledger:
         """The last round of a run that may have been tossed for and is forgotten: never toss for it again; -1: none."""
         return self._passed.get(run, -1)
 
-    def missing(self, run: str) -> int:
-        """Reports of this run that are counted without a reservation."""
-        return self._missing[run]
-
     def account_for(self, run: str, tossed: Mapping[int, float], older: Mapping[float, int] | None = None) -> None:
         """Compare with what a client has on file: all that it has tossed for must be counted here.
 
@@ -264,7 +251,7 @@ class Ledger:
             lost = sorted((epsilon for round, epsilon in tossed.items() if round not in reserved), reverse=True)
             known = sum(round < min(tossed, default=math.inf) for round in reserved)
             lost += sorted(before.elements(), reverse=True)[: max(0, before.total() - known)]
-            lost = sorted(lost, reverse=True)[: max(0, len(lost) - self.missing(run))]
+            lost = sorted(lost, reverse=True)[: max(0, len(lost) - self._missing[run])]
             if not lost:
                 return
             self._refuse_lost(f"reports that the client has made in {run!r} ({len(lost)})")
@@ -305,9 +292,7 @@ class Ledger:
         """
         if not isinstance(run, str) or not run:
             raise invalid("run", "a name", repr(run), "give the run's unique name")
-        if isinstance(round, bool) or not hasattr(round, "__index__") or not 0 <= round < 2**53:
-            raise invalid("round", "a whole number from 0 to 2^53 - 1", repr(round), "count rounds from 0")
-        round, epsilon = int(round), as_epsilon("epsilon_per_report", epsilon_per_report)
+        round, epsilon = as_round(round), as_epsilon("epsilon_per_report", epsilon_per_report)
         with self.turn():
             existing = self._reservations.get(run, {}).get(round)
             if existing is not None and epsilon > existing.epsilon_per_report:
@@ -437,21 +422,21 @@ class Ledger:
             if entry.get("counted"):
                 self._lost_releases.remove(float(entry["epsilon"]))
         elif entry["entry"] == "missing":
-            for run, number in entry.get("runs", {}).items():
+            for run, number in entry["runs"].items():
                 self._missing[run] += number
                 self._count(run, -1, number)
-            for run, last in entry.get("passed", {}).items():
+            for run, last in entry["passed"].items():
                 self._passed[run] = max(last, self._passed.get(run, -1))
                 self._count(run, last, 0)
-            lost = [float(epsilon) for epsilon in entry.get("spent", {}).get("releases", [])]
+            lost = [float(epsilon) for epsilon in entry["spent"]["releases"]]
             self._lost_releases += lost
             self._consents &= not lost
-        self._place = place_in(entry) or self._place
+        self._place = entry.get("place", self._place)
         if "key" in entry:
             self.key = bytes.fromhex(entry["key"])
         if "limit" in entry:
             self.datum = entry.get("datum", self.datum)
-            limit = read_limit(entry["limit"], getattr(self, "limit", None))
+            limit = Limit(**entry["limit"])
             self._consents |= entry["entry"] == "limit" and limit.releases > self.limit.releases
             self.limit = limit
 
@@ -481,16 +466,14 @@ class Ledger:
         else:
             self._begin(datum, limit)
         if missing > 0:
-            lost = Spending(Counter({UNKNOWN: missing}))
-            if note.spending is not None:
-                lost = note.spending.beyond(self._spending)
+            lost = note.spending.beyond(self._spending)
             counts = {run: number - self._runs.get(run, (-1, 0))[1] for run, (_, number) in note.runs.items()}
             passed = {run: last for run, (last, _) in note.runs.items() if last > self._runs.get(run, (-1, 0))[0]}
             counts = {run: number for run, number in counts.items() if number > 0}
             self._spend_missing(lost, counts, passed, number=note.head.number + 1)
         if unwitnessed:
             self._append("unwitnessed", {"place": os.path.abspath(self._witness.path)})
-        if not self.key:  # a ledger of an older turnout, or one that begins with what is missing
+        if not self.key:  # it begins with what is missing
             self._append("key", {"key": secrets.token_hex(32)})
         self._move_witness()
 
@@ -510,7 +493,7 @@ class Ledger:
         known = {-1: ""}
         for entry in self._journal.entries:
             known[entry["number"]] = entry["hash"]
-            if entry["entry"] == "missing" and "witness" in entry:
+            if entry["entry"] == "missing":
                 known[entry["witness"][0]] = entry["witness"][1]
             self._take(entry)
         self._journal.entries.clear()
@@ -541,7 +524,7 @@ class Ledger:
     def _refuse_missing_witness(self) -> NoReturn:
         raise LedgerRolledBack(
             f"{self._journal.path}: no witness at {self._witness.path} (the ledger's was at "
-            f"{last_place(self._journal.entries) or 'an unknown place'}): without it no older copy is noticed. "
+            f"{_last_place(self._journal) or 'an unknown place'}): without it no older copy is noticed. "
             "Name its place (witness=…, turnout join --witness), or bring it back. If it is lost, spend_missing=True "
             "(turnout join --count-missing-as-spent) goes on with a new one, and every total says so from then on"
         )
@@ -573,6 +556,6 @@ def check_place(path: Path, witness: str | Path | None, spend_missing: bool) -> 
 _RELEASED = ("epsilon", "mechanism", "released")
 
 
-def _place_of_witness(journal: Journal) -> Path:
-    """Where the ledger says that it is; for a new ledger, the usual place."""
-    return Path(last_place(journal.entries) or usual_place(journal.path))
+def _last_place(journal: Journal) -> str:
+    """Where the ledger says that its witness is; empty if it does not."""
+    return next((entry["place"] for entry in reversed(journal.entries) if "place" in entry), "")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -66,18 +66,8 @@ class Limit:
         return None
 
     def body(self) -> dict[str, Any]:
-        """As a ledger's line holds it; `read_limit` reads it back."""
+        """As a ledger's line holds it: the arguments by name."""
         return dict(vars(self))
-
-
-def read_limit(body: Mapping[str, Any], before: Limit | None) -> Limit:
-    """A limit on file. Older turnouts wrote an infinite one where the owner had once accepted a mechanism without a
-    certificate: that consent is over, and the last finite limit holds (or none at all, until the owner gives one)."""
-    epsilon = float(body["epsilon_per_report"])
-    if math.isinf(epsilon):
-        epsilon = 0.0 if before is None else before.epsilon_per_report
-    once = body.get("epsilon_per_release")
-    return Limit(body["reports"], epsilon, body.get("releases", 1), epsilon if once is None else float(once))
 
 
 def as_epsilon(name: str, value: float) -> float:
@@ -85,6 +75,13 @@ def as_epsilon(name: str, value: float) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or math.isnan(value) or value < 0:
         raise invalid(name, "0 or more, or math.inf for no certificate", repr(value), "give the certificate's value")
     return float(value)
+
+
+def as_round(round: int) -> int:
+    """A round's number as an int."""
+    if isinstance(round, bool) or not hasattr(round, "__index__") or not 0 <= round < 2**53:
+        raise invalid("round", "a whole number from 0 to 2^53 - 1", repr(round), "count rounds from 0")
+    return int(round)
 
 
 def read_ledger(path: Path) -> tuple[Spending, Limit | None, str]:
@@ -95,9 +92,9 @@ def read_ledger(path: Path) -> tuple[Spending, Limit | None, str]:
     spending, limit, head, place = Spending(), None, Head(), ""
     for entry in entries_of(path):
         spending.take(entry)
-        head, place = Head(entry["number"], entry["hash"]), place_in(entry) or place
-        if isinstance(entry.get("limit"), dict):
-            limit = read_limit(entry["limit"], limit)
+        head, place = Head(entry["number"], entry["hash"]), entry.get("place", place)
+        if "limit" in entry:
+            limit = Limit(**entry["limit"])
     if limit is None:
         return spending, None, ""
     try:
@@ -122,14 +119,3 @@ def limit_with(path: Path, given: Mapping[str, Any], usual: Limit) -> Limit:
     if before is None and "epsilon_per_report" in changes:
         changes = {"epsilon_per_release": None} | changes  # then as per report, unless given
     return replace(before or usual, **changes)
-
-
-def place_in(entry: Mapping[str, Any]) -> str:
-    """Where an entry says that the witness is; ledgers of older turnouts say it in another word."""
-    told = entry.get("place") or (entry.get("witness") if entry["entry"] == "opened" else "")
-    return str(told or "")
-
-
-def last_place(entries: Sequence[Mapping[str, Any]]) -> str:
-    """Where the last entry that says so has it; empty if none does."""
-    return next((told for entry in reversed(entries) if (told := place_in(entry))), "")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from turnout.algorithm import Averaging, ClientState
+from turnout.client.history import History
 from turnout.errors import TurnoutError, invalid
 from turnout.files import Disk, Journal, entries_of
 from turnout.privacy import plain
@@ -20,36 +21,19 @@ KEPT = 256
 """Rounds whose bits stay on file, at least; an acknowledgement may come as late as that."""
 
 LINES = 4096
-"""So many lines, and the file is written anew with the older rounds folded into the history."""
-
-_STEPS = 10_000  # missed rounds that are counted one by one; beyond, by a formula
+"""So many lines, and the file is written again with the older rounds folded into the history."""
 
 
 class RoundPassed(TurnoutError):
-    """A round older than the last, and not on file: it can be neither decided nor acknowledged any more.
-
-    Example:
-        >>> issubclass(RoundPassed, TurnoutError)
-        True
-    """
+    """A round older than the last, and not on file: it can be neither decided nor acknowledged any more."""
 
 
 class RoundLost(TurnoutError):
-    """A coin may have been tossed for the round before a crash and its bit is gone: there is no report.
-
-    Example:
-        >>> issubclass(RoundLost, TurnoutError)
-        True
-    """
+    """A coin may have been tossed for the round before a crash and its bit is gone: there is no report."""
 
 
 class Conflict(TurnoutError):
-    """The server has said before that it counted the round, and now the contrary, or the reverse.
-
-    Example:
-        >>> issubclass(Conflict, TurnoutError)
-        True
-    """
+    """The server has said before that it counted the round, and now the contrary, or the reverse."""
 
 
 @dataclass(frozen=True)
@@ -74,10 +58,6 @@ class Decision:
     counted: bool | None = None
     epsilon: float = 0.0
 
-    def adds(self, averaging: Averaging) -> float:
-        """What the round adds to the history: nothing if the server did not count it, and that is taken back."""
-        return 0.0 if self.counted is False and averaging.takes_back else self.moved
-
     def body(self) -> dict[str, Any]:
         """As a line of the journal."""
         return {"entry": "decided"} | vars(self) | {"signal": plain(self.signal), "epsilon": plain(self.epsilon)}
@@ -96,24 +76,6 @@ class Stop:
     round: int
     average: float
     signal: float | None
-
-
-def missed(state: ClientState, rounds: int, averaging: Averaging) -> ClientState:
-    """The history after rounds without participation; as if counted one by one, however many.
-
-    Example:
-        >>> missed(ClientState(np.array([5.0]), 10.0), 10, Averaging()).average
-        array([0.25])
-    """
-    for _ in range(min(rounds, _STEPS)):
-        state = state.after(np.zeros(1), averaging)
-    rest = max(0, rounds - _STEPS)
-    if not rest:
-        return state
-    length = float(np.max(state.rounds))
-    full = max(0.0, rest - max(0.0, averaging.cap - length))  # rounds in which an older one fades
-    fades = (1.0 - 1.0 / averaging.cap) ** full if full else 1.0
-    return ClientState(state.participations * fades, min(length + rest, averaging.cap), state.memory)
 
 
 @dataclass(frozen=True)
@@ -141,14 +103,12 @@ class OnFile:
             tossed = {decision.round: decision.epsilon for decision in decided if decision.epsilon > 0.0}
             releases = [entry["release"] for entry in entries if entry["entry"] == "released"]
             return cls(header["run"], tossed, _folded_on_file(header), releases)
-        except (IndexError, KeyError, TypeError):
+        except (IndexError, KeyError, TypeError, ValueError):
             return None
 
 
 def _folded_on_file(header: Mapping[str, Any]) -> Counter[float]:
-    folded = header.get("folded", 0)  # of an older turnout: a mere number, of which nothing more is known
-    older = [[math.inf, folded]] if isinstance(folded, int) else folded
-    return Counter({float(epsilon): number for epsilon, number in older if number})
+    return Counter({float(epsilon): number for epsilon, number in header["folded"]})
 
 
 class RoundStore:
@@ -209,8 +169,7 @@ class RoundStore:
 
     def before(self, round: int) -> ClientState:
         """The history before a later round than the last: rounds in between count as not participating."""
-        gap = 0 if self.last is None else round - self.last - 1
-        return missed(self._state, gap, self._averaging)
+        return self._history.before(round)
 
     def usable_signal(self) -> float | None:
         """The last signal on file that is finite and above 0."""
@@ -228,7 +187,7 @@ class RoundStore:
     def add(self, decision: Decision) -> None:
         """Put a decision on file; on return it is durable, and may be reported."""
         self._append(decision.body())
-        self._state = self.before(decision.round).after(np.array([decision.adds(self._averaging)]), self._averaging)
+        self._enter(self._history, decision)
         self._take(decision)
         self.last = decision.round
 
@@ -266,16 +225,20 @@ class RoundStore:
         if known.counted is None:
             self._append({"entry": "acknowledged", "round": round, "counted": counted})
             self._decisions[round] = replace(known, counted=counted)
-            if not counted and known.moved and self._averaging.takes_back:
+            if round == self.last:
+                self._history.acknowledge(round, counted)
+            elif not counted:
                 self._fold()
 
     def tidy(self) -> None:
-        """If the file has grown long, write it anew: the older rounds live on in the history alone."""
+        """If the file has grown long, write it again: the older rounds live on in the history alone."""
         if self._lines < LINES:
             return
         recent = dict(list(self._decisions.items())[-KEPT:])
         older = [decision for round, decision in self._decisions.items() if round not in recent]
-        base, base_last = self._folded(self._base, self._base_last, older)
+        base, base_last = self._base, self._base_last
+        if older:
+            base, base_last = self._folded(older).before(older[-1].round + 1), older[-1].round
         folded = self.folded + Counter(decision.epsilon for decision in older if decision.epsilon > 0.0)
         tail: list[dict[str, Any]] = [] if self.stop is None else [{"entry": "stopped"} | vars(self.stop)]
         tail += [{"entry": "released", "release": release} for release in self.releases]
@@ -305,7 +268,7 @@ class RoundStore:
                 remedy = "use the folder of that run, or an empty one for another"
                 raise invalid(name, f"{header.get(name)!r}, as {self._journal.path} began", repr(value), remedy)
         history = header["history"]
-        self._base = ClientState(np.array([history["participations"]]), history["rounds"], self._base.memory)
+        self._base = ClientState(np.array([history["participations"]]), history["rounds"])
         self._base_last = header["last"]
         self.folded = _folded_on_file(header)
         for entry in entries:
@@ -319,20 +282,22 @@ class RoundStore:
                 self.stop = Stop(entry["round"], entry["average"], entry["signal"])
 
     def _fold(self) -> None:
-        self._state, self.last = self._folded(self._base, self._base_last, list(self._decisions.values()))
+        self._history = self._folded(self._decisions.values())
+        self.last = next(reversed(self._decisions), self._base_last)
 
-    def _folded(
-        self, state: ClientState, last: int | None, decisions: list[Decision]
-    ) -> tuple[ClientState, int | None]:
+    def _folded(self, decisions: Iterable[Decision]) -> History:
+        history = History(self._base, self._averaging, self._base_last)
         for decision in decisions:
-            gap = 0 if last is None else decision.round - last - 1
-            moved = np.array([decision.adds(self._averaging)])
-            state, last = missed(state, gap, self._averaging).after(moved, self._averaging), decision.round
-        return state, last
+            self._enter(history, decision)
+        return history
+
+    def _enter(self, history: History, decision: Decision) -> None:
+        before = history.before(decision.round)
+        history.add(decision.round, before, before.after(np.array([decision.moved]), self._averaging))
+        if decision.counted is not None:
+            history.acknowledge(decision.round, decision.counted)
 
 
 def _decision(entry: Mapping[str, Any]) -> Decision:
-    """From its line; one of an older turnout does not say its epsilon."""
-    values = {name: entry[name] for name in Decision.__dataclass_fields__ if name in entry}
-    unknown = math.inf if entry["kind"] == "tossed" else 0.0
-    return Decision(**values | {"signal": float(entry["signal"]), "epsilon": float(entry.get("epsilon", unknown))})
+    values = {name: entry[name] for name in Decision.__dataclass_fields__}
+    return Decision(**values | {"signal": float(entry["signal"]), "epsilon": float(entry["epsilon"])})

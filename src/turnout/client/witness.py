@@ -17,12 +17,7 @@ PLACE = "TURNOUT_WITNESSES"
 
 
 class NoPlace(FileProblem):
-    """There is no place for a witness, and none was named.
-
-    Example:
-        >>> issubclass(NoPlace, FileProblem)
-        True
-    """
+    """There is no place for a witness, and none was named."""
 
 
 def usual_place(ledger: Path) -> Path:
@@ -55,12 +50,12 @@ class Note:
 
     Attributes:
         head: the newest entry.
-        spending: all that was spent up to it; None in a note of an older turnout.
+        spending: all that was spent up to it.
         runs: of each run, the last round that was reserved, and how many were.
     """
 
     head: Head = Head()  # noqa: RUF009 (frozen)
-    spending: Spending | None = None
+    spending: Spending = field(default_factory=Spending)
     runs: dict[str, tuple[int, int]] = field(default_factory=dict)
 
 
@@ -89,9 +84,8 @@ class Witness:
         """
         try:
             found = json.loads(self.path.read_bytes())
-            spending = Spending.read(found["spent"]) if "spent" in found else None
-            runs = {str(run): (int(last), int(number)) for run, (last, number) in found.get("runs", {}).items()}
-            return Note(Head(int(found["number"]), str(found["hash"])), spending, runs)
+            runs = {str(run): (int(last), int(number)) for run, (last, number) in found["runs"].items()}
+            return Note(Head(int(found["number"]), str(found["hash"])), Spending.read(found["spent"]), runs)
         except FileNotFoundError:
             return None
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
@@ -117,7 +111,7 @@ class Witness:
         Raises:
             FileProblem: it cannot be written.
         """
-        body = {**note.head._asdict(), "spent": (note.spending or Spending()).body(), "runs": note.runs}
+        body = {**note.head._asdict(), "spent": note.spending.body(), "runs": note.runs}
         try:
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._disk.put(self.path, json.dumps(body).encode() + b"\n")

@@ -14,7 +14,7 @@ from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp.typing import ClientAppCallable, Mod
 
 from turnout.algorithm import Coins, Mechanism, SeededCoins, SystemCoins, check_mechanism
-from turnout.client import BudgetSpent, Cost, Limit, RoundLost, RoundPassed, Stopped, cost_from, load
+from turnout.client import BudgetSpent, Cost, Limit, Owner, RoundLost, RoundPassed, Stopped, cost_from, limit_with, load
 from turnout.client import read_cost as read_cost
 from turnout.errors import TurnoutError, check_kind, invalid
 from turnout.flower.client_state import StateDirectory, StudyState
@@ -104,12 +104,7 @@ USUAL_LIMIT = Limit(reports=1000, epsilon_per_report=1.0)
 
 
 class Refused(TurnoutError):
-    """This client does not answer, for a reason that everyone may know: it goes to the server as it is.
-
-    Example:
-        >>> issubclass(Refused, TurnoutError)
-        True
-    """
+    """This client does not answer, for a reason that everyone may know: it goes to the server as it is."""
 
 
 def self_selection_mod(
@@ -123,7 +118,7 @@ def self_selection_mod(
     seed: int | None = None,
     allow_uncertified: bool = False,
 ) -> Mod:
-    """A mod for the train function, outermost: this node answers who comes, and trains only if it said yes.
+    """A mod for the train function, outermost: this node says whether it participates, and trains only if it does.
 
     The history and the ledger are kept in the folder that node-config names as `turnout-state`. The owner's
     node-config goes before what the app says here: `turnout-limit-reports`, `turnout-limit-epsilon-per-report`,
@@ -131,7 +126,7 @@ def self_selection_mod(
     higher limit than before), `turnout-witness`, `turnout-ledger` (a ledger that clients of one device share).
 
     Args:
-        cost: a number a for the cost a x^2, a cost, or a function of the `Device`, which may measure it anew in
+        cost: a number a for the cost a x^2, a cost, or a function of the `Device`, which may measure it in
             each round; None: as node-config says (`turnout-cost`, `-file` or `-function`).
         limit: how many reports about the cost, over all runs and servers, and the largest epsilon per report; how many
             releases, and the largest epsilon of one (of a mechanism that releases once, for a lifetime).
@@ -163,7 +158,8 @@ def self_selection_mod(
     if after_stop not in (("leave", "follow") if durable else ("leave",)):
         raise invalid("after_stop", "'leave', or 'follow' for a durable client", repr(after_stop), "leave it out")
     coins = SystemCoins() if seed is None else SeededCoins(seed)
-    return _SelfSelectionMod(cost, limit, mechanism, eligible, after_stop, durable, coins, allow_uncertified)
+    owner = Owner(accept_uncertified=allow_uncertified, mechanism=mechanism, after_stop=after_stop)
+    return _SelfSelectionMod(cost, limit, owner, eligible, durable, coins)
 
 
 def _check_kinds(limit: object, mechanism: object, eligible: object) -> None:
@@ -182,30 +178,27 @@ class _SelfSelectionMod:
         self,
         cost: CostSource,
         limit: Limit,
-        mechanism: Mechanism | None,
+        owner: Owner,
         eligible: Callable[[Device], bool] | None,
-        after_stop: str,
         durable: bool,
         coins: Coins,
-        allow_uncertified: bool,
     ) -> None:
-        self._cost, self._limit, self._mechanism, self._eligible = cost, limit, mechanism, eligible
-        self._after_stop, self._durable, self._coins = after_stop, durable, coins
-        self._allow_uncertified = allow_uncertified
+        self._cost, self._limit, self._owner, self._eligible = cost, limit, owner, eligible
+        self._durable, self._coins = durable, coins
 
     def __repr__(self) -> str:
-        insists = f", mechanism={self._mechanism}" if self._mechanism else ""
+        insists = f", mechanism={self._owner.mechanism}" if self._owner.mechanism else ""
         return f"self_selection_mod(limit={self._limit}{insists})"  # never the cost
 
     def __call__(self, message: Message, context: Context, call_next: ClientAppCallable) -> Message:
-        """Answer the question, or train if this node said that it would come."""
+        """Answer the question, or train if this node said that it would participate."""
         if message.metadata.message_type.split(".")[0] != "train":
             return call_next(message, context)
         phase, code, reason = "", 0, ""
         try:
             question = self._question(message)
             phase = question.phase
-            comes = self._decide(question, context)
+            participates = self._decide(question, context)
         except Refused as refusal:
             code, reason = REFUSED, str(refusal)
         except _Ineligible:
@@ -220,8 +213,8 @@ class _SelfSelectionMod:
         if code:
             return no_answer(message, code, reason or None)
         if phase == "ask":
-            return answer(message, question.round, comes)
-        return self._train(message, context, call_next) if comes else no_answer(message, ABSTAINED)
+            return answer(message, question.round, participates)
+        return self._train(message, context, call_next) if participates else no_answer(message, ABSTAINED)
 
     def _question(self, message: Message) -> Question:
         record = message.content.get(RECORD)
@@ -234,46 +227,43 @@ class _SelfSelectionMod:
 
     def _decide(self, question: Question, context: Context) -> bool:
         settings: Mapping[str, Any] = context.node_config
-        allow = self._allow_uncertified or settings.get(ALLOW_UNCERTIFIED) is True
+        owner = replace(
+            self._owner,
+            consent=settings.get(CONSENT) is True,
+            accept_uncertified=self._owner.accept_uncertified or settings.get(ALLOW_UNCERTIFIED) is True,
+            ledger=settings.get(LEDGER),
+            witness=settings.get(WITNESS),
+        )
         if not self._durable:
-            return self._decide_study(question, context, allow)
-        files, run = state_directory(settings), _run_name(context)
-        limit = files.limit(owner_limit(settings), self._limit)
-        mechanism, promise = self._agree(question, limit, allow)
+            return self._decide_study(question, context, owner)
+        files, run = _state_directory(settings), _run_name(context)
+        limit = limit_with(owner.ledger_in(files.folder), _owner_limit(settings), self._limit)
+        mechanism, promise = self._agree(question, owner, limit)
         device = Device(context, files.last_training_seconds(run))
         self._check_eligible(device)
         try:
-            return files.decide(
-                question,
-                run,
-                cost_of(self._cost, device),
-                mechanism,
-                limit=limit,
-                consent=settings.get(CONSENT) is True,
-                accept_uncertified=allow,
-                after_stop=self._after_stop,
-            )
+            return files.decide(question, run, cost_of(self._cost, device), mechanism, replace(owner, limit=limit))
         except BudgetSpent:  # its text names files of this client
             raise Refused(_too_much(mechanism, promise, limit)) from None
 
-    def _decide_study(self, question: Question, context: Context, allow: bool) -> bool:
-        given = {name: value for name, value in owner_limit(context.node_config).items() if value is not None}
+    def _decide_study(self, question: Question, context: Context, owner: Owner) -> bool:
+        given = {name: value for name, value in _owner_limit(context.node_config).items() if value is not None}
         limit = replace(self._limit, **({"epsilon_per_release": None} if "epsilon_per_report" in given else {}) | given)
-        mechanism, _ = self._agree(question, limit, allow)
+        mechanism, _ = self._agree(question, owner, limit)
         study = self._study(context)
         device = Device(context, study.last_training_seconds())
         self._check_eligible(device)
         return study.decide(question, cost_of(self._cost, device), mechanism, limit)
 
-    def _agree(self, question: Question, limit: Limit, allow_uncertified: bool) -> tuple[Mechanism, Certificate]:
+    def _agree(self, question: Question, owner: Owner, limit: Limit) -> tuple[Mechanism, Certificate]:
         """The mechanism and its certificate, which this client makes itself."""
         try:
             mechanism, promise = _certified(question.mechanism)
         except ValueError as error:
             raise Refused(f"no such mechanism: {error}") from None
-        if self._mechanism is not None and self._mechanism != mechanism:
-            raise Refused(f"it insists on {self._mechanism!r}, and the server uses {mechanism!r}")
-        if math.isinf(promise.epsilon) and not allow_uncertified:
+        if owner.mechanism is not None and owner.mechanism != mechanism:
+            raise Refused(f"it insists on {owner.mechanism!r}, and the server uses {mechanism!r}")
+        if math.isinf(promise.epsilon) and not owner.accept_uncertified:
             raise Refused(
                 f"{mechanism!r} has no certificate, and its owner has not agreed to that: use a certified mechanism, "
                 f"or set {ALLOW_UNCERTIFIED}=true in node-config (allow_uncertified=True in a study)"
@@ -306,7 +296,7 @@ class _SelfSelectionMod:
     def _note_training(self, context: Context, seconds: float) -> None:
         try:
             if self._durable:
-                state_directory(context.node_config).note_training(_run_name(context), seconds)
+                _state_directory(context.node_config).note_training(_run_name(context), seconds)
             else:
                 self._study(context).note_training(seconds)
         except Exception:
@@ -337,18 +327,18 @@ def _too_much(mechanism: Mechanism, promise: Certificate, limit: Limit) -> str:
     )
 
 
-def owner_limit(settings: Mapping[str, Any]) -> dict[str, Any]:
+def _owner_limit(settings: Mapping[str, Any]) -> dict[str, Any]:
     """What the owner allows in node-config; None where nothing is said: then as the ledger has it.
 
     Example:
-        >>> {name: value for name, value in owner_limit({"turnout-limit-reports": 20}).items() if value}
+        >>> {name: value for name, value in _owner_limit({"turnout-limit-reports": 20}).items() if value}
         {'reports': 20}
     """
     names = ("reports", "epsilon-per-report", "releases", "epsilon-per-release")
     return {name.replace("-", "_"): settings.get(f"turnout-limit-{name}") for name in names}
 
 
-def state_directory(settings: Mapping[str, Any]) -> StateDirectory:
+def _state_directory(settings: Mapping[str, Any]) -> StateDirectory:
     """The client's own folder, from node-config.
 
     Raises:
@@ -361,7 +351,7 @@ def state_directory(settings: Mapping[str, Any]) -> StateDirectory:
             "restart may forget the history, use self_selection_mod(durable=False))"
         )
     try:
-        return StateDirectory(folder, settings.get(WITNESS), settings.get(LEDGER))
+        return StateDirectory(folder)
     except FileNotFoundError:
         raise Refused(f"its state directory ({STATE}) is not there: create the folder first") from None
 

@@ -5,26 +5,24 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-import numpy as np
 from flwr.app import ConfigRecord, RecordDict
 
-from turnout.algorithm import Averaging, ClientState, Coins, Mechanism, Prior, client_step
+from turnout.algorithm import Averaging, Coins, Mechanism, Prior, client_step
 from turnout.client import (
-    DATUM,
-    LEDGER,
     Conflict,
     DurableClient,
-    Ledger,
+    History,
     Limit,
+    Owner,
     RoundLost,
     RoundPassed,
     Stopped,
+    Terms,
     account_for_all,
-    limit_with,
-    missed,
 )
 from turnout.files import Disk, InUse
 from turnout.flower.protocol import RECORD, Question
@@ -44,66 +42,35 @@ class StateDirectory:
 
     Args:
         folder: exists already; for this client alone.
-        witness: the ledger's second small file, best on other storage.
-        ledger: the ledger, if it is not in the folder: clients of one device that share a cost share it.
 
     Raises:
         FileNotFoundError: there is no such folder.
     """
 
-    def __init__(self, folder: str | Path, witness: str | Path | None = None, ledger: str | Path | None = None) -> None:
-        self._folder, self._witness = Path(folder), witness
-        self._ledger = Path(ledger or self._folder / LEDGER)
-        if not self._folder.is_dir():
+    def __init__(self, folder: str | Path) -> None:
+        self.folder = Path(folder)
+        if not self.folder.is_dir():
             raise FileNotFoundError(f"{folder}: no such state directory: create it first")
 
-    def limit(self, given: Mapping[str, Any], usual: Limit) -> Limit:
-        """What the owner allows: as given now, or else as the ledger has it, or else, to begin with, as usual."""
-        return limit_with(self._ledger, given, usual)
-
-    def decide(
-        self,
-        question: Question,
-        run: str,
-        costs: Costs,
-        mechanism: Mechanism,
-        *,
-        limit: Limit,
-        consent: bool,
-        accept_uncertified: bool,
-        after_stop: str,
-    ) -> bool:
+    def decide(self, question: Question, run: str, costs: Costs, mechanism: Mechanism, owner: Owner) -> bool:
         """The bit for the round, on file before this returns; the same whenever it is asked for again.
 
         Raises:
             BudgetSpent: the mechanism would release what the owner does not allow.
             Stopped: the budget is spent and the client leaves.
         """
-        folder = self._run_folder(run)
+        folder, terms = self._run_folder(run), Terms(run, Prior(question.prior_average, question.prior_rounds))
 
         def once() -> bool:
-            with Ledger.open(
-                self._ledger,
-                datum=DATUM,
-                limit=limit,
-                consent=consent,
-                accept_uncertified=accept_uncertified,
-                witness=self._witness,
-            ) as ledger:
-                place = (self._folder.resolve(), self._ledger.resolve())
+            with owner.open_ledger(self.folder) as ledger:
+                place = (self.folder.resolve(), owner.ledger_in(self.folder).resolve())
                 if place not in _COMPARED:  # once a process is enough
-                    account_for_all(ledger, self._folder)
+                    account_for_all(ledger, self.folder)
                     _COMPARED.add(place)
                 with DurableClient(
-                    folder,
-                    costs,
-                    mechanism,
-                    ledger=ledger,
-                    run=run,
-                    prior=Prior(question.prior_average, question.prior_rounds),
-                    after_stop=after_stop,
+                    folder, costs, mechanism, ledger=ledger, terms=terms, after_stop=owner.after_stop
                 ) as client:
-                    acknowledge(client, question)
+                    _acknowledge(client, question)
                     return client.decide(question.round, question.signal)
 
         return _when_free(once)
@@ -120,7 +87,7 @@ class StateDirectory:
         Disk().put(self._run_folder(run) / "training.json", json.dumps({"seconds": seconds}).encode())
 
     def _run_folder(self, run: str) -> Path:
-        folder = self._folder / run
+        folder = self.folder / run
         folder.mkdir(mode=0o700, exist_ok=True)
         return folder
 
@@ -140,13 +107,7 @@ class StudyState:
     def __init__(self, state: RecordDict, coins: Coins, client: int) -> None:
         self._state, self._coins, self._client = state, coins, client
 
-    def decide(
-        self,
-        question: Question,
-        costs: Costs,
-        mechanism: Mechanism,
-        limit: Limit,
-    ) -> bool:
+    def decide(self, question: Question, costs: Costs, mechanism: Mechanism, limit: Limit) -> bool:
         """The bit for the round; the same whenever it is asked for again."""
         kept, round = self._kept(), question.round
         if "last" in kept and round < kept["last"]:
@@ -156,21 +117,13 @@ class StudyState:
         spends = not mechanism.releases_once or "released" not in kept  # a release is counted once, as in a ledger
         if spends and kept.get("spent", 0) >= limit.reports:
             raise Stopped(f"all {limit.reports} reports are spent")
-        if kept.get("last") in question.not_counted:
-            kept["participations"] -= kept["bit"]
-        state = self._before(kept, question)
-        memory = self._released(kept, costs, mechanism)
-        uniform = self._coins.uniform([self._client], round)
-        state = ClientState(state.participations, state.rounds, memory)
-        step = client_step(costs, mechanism, state, question.signal, uniform)
+        history = self._history(kept, question)
+        before = history.before(round)
+        state = replace(before, memory=self._released(kept, costs, mechanism))
+        step = client_step(costs, mechanism, state, question.signal, self._coins.uniform([self._client], round))
+        history.add(round, before, step.state)
         bit = bool(step.participates[0])
-        kept |= {
-            "participations": float(step.state.participations[0]),
-            "rounds": float(np.max(step.state.rounds)),
-            "last": round,
-            "bit": bit,
-            "spent": kept.get("spent", 0) + spends,
-        }
+        kept |= {"history": history.body(), "last": round, "bit": bit, "spent": kept.get("spent", 0) + spends}
         self._keep(kept)
         return bit
 
@@ -190,12 +143,13 @@ class StudyState:
     def _keep(self, kept: Mapping[str, Any]) -> None:
         self._state[RECORD] = ConfigRecord({"history": json.dumps(kept)})
 
-    def _before(self, kept: Mapping[str, Any], question: Question) -> ClientState:
-        if "last" not in kept:
-            prior = Prior(question.prior_average, question.prior_rounds)
-            return ClientState(np.array([prior.participations]), prior.rounds)
-        state = ClientState(np.array([kept["participations"]]), kept["rounds"])
-        return missed(state, question.round - kept["last"] - 1, Averaging())
+    def _history(self, kept: Mapping[str, Any], question: Question) -> History:
+        if "history" not in kept:
+            return History.begin(Prior(question.prior_average, question.prior_rounds), Averaging())
+        history = History.read(kept["history"], Averaging())
+        for round in question.not_counted:
+            history.acknowledge(round, counted=False)
+        return history
 
     def _released(self, kept: dict[str, Any], costs: Costs, mechanism: Mechanism) -> Costs | None:
         """Once, whatever the price and the cost later: from then on it acts on what was released."""
@@ -209,7 +163,7 @@ class StudyState:
         return PolynomialCosts(coefficients, tuple(powers))
 
 
-def acknowledge(client: DurableClient, question: Question) -> None:
+def _acknowledge(client: DurableClient, question: Question) -> None:
     """Take back what the server says it never heard; a round that is not on file needs nothing."""
     for round in question.not_counted:
         try:

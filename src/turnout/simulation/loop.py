@@ -7,16 +7,18 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from turnout.simulation.clients import SimulatedClients
-from turnout.simulation.engines.engine import Engine
 from turnout.simulation.recording import Measures
 from turnout.simulation.schedule import ABSENT, PRESENT, Span
 from turnout.simulation.server_log import ServerLog
 from turnout.simulation.setup import Setup
+
+if TYPE_CHECKING:
+    from turnout.simulation.engines.engine import Engine
 
 Progress = Callable[[int, int], None]
 """Called now and then with (rounds done, rounds in all)."""

@@ -141,7 +141,7 @@ def _in_one_call(
     given = [options.get(name) for name in ("start", "schedule", "averaging", "keep", "observer")]
     setup = set_up(problem, mechanism, controller, rounds, seeds[0], *given)
     choose_engine(asked, setup.clients, rounds=rounds)[0].close()  # refuses what cannot run there
-    from turnout.simulation.engines.jax.replicas import can_be_batched, replicate_on_device
+    from turnout.simulation.jax_replicas import can_be_batched, replicate_on_device
 
     if not can_be_batched(setup):
         return None

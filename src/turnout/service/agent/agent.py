@@ -13,7 +13,6 @@ All that ever leaves the device: the code and the nonce, its reports, its token.
 from __future__ import annotations
 
 import os
-import random
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -21,43 +20,32 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any
 
-from turnout.algorithm import Coins, Mechanism
-from turnout.client import (
-    DATUM,
-    LEDGER,
-    Cost,
-    Ledger,
-    LedgerRolledBack,
-    Limit,
-    account_for_all,
-    check_place,
-    cost_from,
-    has_reported,
-)
+from turnout.client import LEDGER, Cost, Owner, Seams, cost_from
 from turnout.errors import FileProblem, invalid
-from turnout.files import Disk
 from turnout.privacy import Account
 from turnout.problem import Costs
 from turnout.service import Welcome
 from turnout.service.agent.agreement import Agreement, Declined
-from turnout.service.agent.connection import (
-    REQUEST_SECONDS,
-    Backoff,
-    Dialogue,
-    Halted,
-    HttpWire,
-    RefusedByCoordinator,
-    Wire,
-)
+from turnout.service.agent.connection import Backoff, Dialogue, Halted, HttpWire, RefusedByCoordinator, Wire
 from turnout.service.agent.membership import PENDING, Membership, check_code, enrolled, make_folder, take_folder
-from turnout.service.agent.rounds import LEFT, USUAL_LIMIT, Decider, DeviceRounds, NoCost, RoundDone
-from turnout.service.agent.work import MARKER, CalledWork, Lease, Participation, Work, boot_clock
-
-LONGEST_LEASE = 3600.0
-"""Seconds: the most that a coordinator can let work go on without another word."""
+from turnout.service.agent.rounds import LEFT, Decider, DeviceRounds, NoCost, RoundDone
+from turnout.service.agent.work import MARKER, CalledWork, Lease, Work, boot_clock
 
 ASKED, ALL_ROUNDS, BUDGET = "asked", "rounds", "budget"
 """Why an agent has ended: it was asked to, all rounds are done, or its budget is spent."""
+
+
+@dataclass(frozen=True)
+class AgentSeams(Seams):
+    """What tests replace.
+
+    Args:
+        clock: of leases; by default one that counts a machine's sleep and that nobody can set.
+        sleep: instead of waiting.
+    """
+
+    clock: Callable[[], float] = boot_clock
+    sleep: Callable[[float], None] | None = None
 
 
 class Agent:
@@ -68,30 +56,12 @@ class Agent:
         folder: for this device alone; made if it is not there.
         costs: its private cost: a number a for a x^2, a cost, or a function without arguments, called in each round.
         code: the one-time code; not needed once enrolled.
-        mechanism: use this one; None: the coordinator's proposal.
-        ledger: the file that counts all reports about the cost; in the folder by default. Folders of one device that
-            share a cost share a ledger.
-        limit: of the ledger; None: as it was, or `USUAL_LIMIT`.
-        accept_uncertified: accept a mechanism without a certificate, this time.
-        raise_limit: agree to a higher `limit` than before.
-        spend_missing: go on with a ledger that is lost in part or whole, and count what is missing as spent.
-        after_stop: once the budget is spent "leave", or "follow": act on public data alone.
-        on_participate: called with every acknowledged participation, on a thread of its own.
-        on_stop: called when a lease ends, on another; may be called twice.
-        work: instead of these two.
+        owner: what the owner allows, and where the ledger is.
+        work: what it does for a participation, such as `CalledWork` or `CommandWork`.
         on_round: told of every round.
         on_problem: told of what fails and will be tried again, in a sentence.
-        coins: the operating system's by default.
-        client_id: its number, for seeded coins.
-        wire: instead of HTTP to the url.
-        ca: a PEM file with the authority that signed the coordinator's certificate.
-        timeout: seconds for a request; above the coordinator's hold.
-        clock: of leases; by default one that counts a machine's sleep and that nobody can set.
-        sleep: instead of waiting, for tests.
-        longest_lease: seconds, whatever the coordinator says.
-        witness: the ledger's second file, best on other storage.
-        chance: draws the pauses after failures.
-        disk: the durable steps, for tests.
+        wire: what carries requests, such as `HttpWire(url, ca=FILE)`; HTTP to the url unless given.
+        seams: for tests.
 
     Example:
         >>> import tempfile
@@ -107,54 +77,24 @@ class Agent:
         costs: Cost | Callable[[], Cost],
         *,
         code: str | None = None,
-        mechanism: Mechanism | None = None,
-        ledger: str | Path | None = None,
-        limit: Limit | None = None,
-        accept_uncertified: bool = False,
-        raise_limit: bool = False,
-        spend_missing: bool = False,
-        after_stop: str = "leave",
-        on_participate: Callable[[Participation], None] | None = None,
-        on_stop: Callable[[], None] | None = None,
-        work: Work | None = None,
+        owner: Owner = Owner(),  # noqa: B008 (frozen)
+        work: Work = CalledWork(),  # noqa: B008 (frozen)
         on_round: Callable[[RoundDone], None] | None = None,
         on_problem: Callable[[str], None] | None = None,
-        coins: Coins | None = None,
-        client_id: int = 0,
         wire: Wire | None = None,
-        ca: str | Path | None = None,
-        timeout: float = REQUEST_SECONDS,
-        clock: Callable[[], float] | None = None,
-        sleep: Callable[[float], None] | None = None,
-        longest_lease: float = LONGEST_LEASE,
-        witness: str | Path | None = None,
-        chance: random.Random | None = None,
-        disk: Disk | None = None,
+        seams: AgentSeams = AgentSeams(),  # noqa: B008 (frozen)
     ) -> None:
         if isinstance(costs, Costs) or not callable(costs):
             cost_from(costs)
         self._url, self._costs, self._code = url, costs, None if code is None else check_code(code)
-        self._mechanism, self._disk = mechanism, disk or Disk()
-        self._deciding: dict[str, Any] = {
-            "ledger": ledger,
-            "limit": limit,
-            "raise_limit": raise_limit,
-            "accept_uncertified": accept_uncertified,
-            "spend_missing": spend_missing,
-            "witness": witness,
-            "after_stop": after_stop,
-            "coins": coins,
-            "client_id": client_id,
-        }
-        self._work = work or CalledWork(on_participate, on_stop)
+        self._owner, self._work, self._seams = owner, work, seams
         self._on_round, self._on_problem = on_round, on_problem
-        self._clock, self._sleep, self._longest_lease = clock or boot_clock, sleep, longest_lease
-        self._wire = wire or HttpWire(url, ca=ca, seconds=timeout)
+        self._wire = wire or HttpWire(url)
         self._folder = make_folder(folder)
         self._dialogue = Dialogue(
-            self._wire, clock=self._clock, pause=self._pause, check=self._check, noted=self._noted, chance=chance
+            self._wire, clock=seams.clock, pause=self._pause, check=self._check, noted=self._noted
         )
-        self._repairing = Backoff(self._pause, chance=chance)
+        self._repairing = Backoff(self._pause)
         self._wake: SimpleQueue[None] = SimpleQueue()
         self._halted, self._ended, self._problem = False, "", ""
         self._lock = -1
@@ -188,7 +128,9 @@ class Agent:
                 self._lock = take_folder(self._folder)
             if self._lease is None:
                 marker = self._folder / MARKER
-                self._lease = Lease(self._work, marker, clock=self._clock, noted=self._noted, disk=self._disk)
+                self._lease = Lease(
+                    self._work, marker, clock=self._seams.clock, noted=self._noted, disk=self._seams.disk
+                )
                 self._lease.wait_until_ready()
             self._joined = self._join()
         return self._joined.welcome, self._joined.agreement
@@ -224,12 +166,15 @@ class Agent:
         except Halted:
             self._ended = ASKED
             return None
-        except (FileProblem, NoCost) as problem:  # a full disk, say: open everything anew, after a pause
+        except (FileProblem, NoCost) as problem:  # a full disk, say: open everything again, after a pause
             if self._joined is None:
                 raise
             self._noted(str(problem))
             self._joined.rounds.reopen()
-            self._wait_for_repair()
+            try:
+                self._repairing.wait()
+            except Halted:
+                self._ended = ASKED
             return None
         if done.outcome == LEFT:
             self._ended = BUDGET
@@ -267,7 +212,7 @@ class Agent:
             "run": None if joined is None else joined.welcome.run,
             "tag": None if joined is None else joined.welcome.tag,
             "working": None if current is None else current.round,
-            "lease": 0.0 if current is None else max(0.0, current.until - self._clock()),
+            "lease": 0.0 if current is None else max(0.0, current.until - self._seams.clock()),
             "ended": self._ended or None,
             "problem": self._problem or None,
         }
@@ -289,39 +234,26 @@ class Agent:
         return None if self._joined is None else self._joined.decider.at_most(delta)
 
     def _join(self) -> _Joined:
-        ledger = self._ledger()
-        self._check_files(ledger)  # before a code is used up
+        ledger, disk = self._ledger(), self._seams.disk
+        decider = Decider(self._folder, self._costs, replace(self._owner, ledger=ledger or None), self._seams)
         try:
-            membership = enrolled(self._folder, self._url, self._code, self._dialogue.enrol, self._disk)
-        except RefusedByCoordinator:
-            (self._folder / PENDING).unlink(missing_ok=True)
-            raise
-        if membership.ledger != ledger:
-            membership = replace(membership, ledger=ledger)
-            membership.save(self._folder, self._disk)
-        assert membership.welcome is not None
-        options = self._deciding | {"ledger": ledger or None}
-        decider = Decider(self._folder, self._costs, membership, disk=self._disk, **options)
-        try:
-            agreement = self._agree(membership.welcome, decider)
+            decider.check_files()  # before a code is used up
+            membership = self._enrolled()
+            if membership.ledger != ledger:
+                membership = replace(membership, ledger=ledger)
+                membership.save(self._folder, disk)
+            assert membership.welcome is not None
+            agreement = self._agree(membership, decider)
         except BaseException:
             decider.close()
             raise
         assert self._lease is not None
-        rounds = DeviceRounds(
-            self._dialogue,
-            decider,
-            self._lease,
-            membership.welcome,
-            clock=self._clock,
-            longest_lease=self._longest_lease,
-            noted=self._noted,
-        )
+        rounds = DeviceRounds(self._dialogue, decider, self._lease, membership.welcome)
         return _Joined(membership.welcome, agreement, decider, rounds)
 
     def _ledger(self) -> str:
         """Where the ledger is, if not in the folder: as given, or as this folder has had it, which must be the same."""
-        given, known = self._deciding["ledger"], Membership.load(self._folder)
+        given, known = self._owner.ledger, Membership.load(self._folder)
         before: str = known.ledger if known is not None else ""
         if given is None:
             return before
@@ -331,27 +263,20 @@ class Agent:
             raise invalid("ledger", f"{before or self._folder / LEDGER}, as this folder has it", asked, remedy)
         return asked
 
-    def _check_files(self, ledger: str) -> None:
-        path, options = Path(ledger or self._folder / LEDGER), self._deciding
-        if not path.exists() or not path.stat().st_size:
-            check_place(path, options["witness"], options["spend_missing"])
-            if has_reported(self._folder) and not options["spend_missing"]:
-                raise LedgerRolledBack(
-                    f"{path}: there is no ledger, though this device has reported: it and its witness were deleted or "
-                    "moved. Bring them back, or name the ledger (--ledger); if it is lost, --count-missing-as-spent "
-                    "begins another that counts all reports on file"
-                )
-            return
-        limits = {name: options[name] for name in ("witness", "spend_missing")}
-        with Ledger.open(path, datum=DATUM, usual=USUAL_LIMIT, disk=self._disk, **limits) as opened:
-            account_for_all(opened, self._folder)
+    def _enrolled(self) -> Membership:
+        try:
+            return enrolled(self._folder, self._url, self._code, self._dialogue.enrol, self._seams.disk)
+        except RefusedByCoordinator:
+            (self._folder / PENDING).unlink(missing_ok=True)
+            raise
 
-    def _agree(self, welcome: Welcome, decider: Decider) -> Agreement:
+    def _agree(self, membership: Membership, decider: Decider) -> Agreement:
         """A device that declines is no member: it would be waited for, and counted in the quorum."""
         try:
-            return decider.agree(self._mechanism)
+            return decider.agree(membership)
         except Declined as declined:
-            heard = False
+            heard, welcome = False, membership.welcome
+            assert welcome is not None
             with suppress(Halted):
                 heard = self._dialogue.leave(welcome.token)
             told = "This device has left the run: to join after all, it needs a new code"
@@ -359,20 +284,14 @@ class Agent:
                 told = f"The coordinator could not be told: ask the operator to revoke device {welcome.tag}"
             raise Declined(f"{declined}. {told}") from None
 
-    def _wait_for_repair(self) -> None:
-        try:
-            self._repairing.wait()
-        except Halted:
-            self._ended = ASKED
-
     def _check(self) -> None:
         if self._halted:
             raise Halted
 
     def _pause(self, seconds: float) -> None:
         self._check()
-        if self._sleep is not None:
-            self._sleep(seconds)
+        if self._seams.sleep is not None:
+            self._seams.sleep(seconds)
         else:
             with suppress(Empty):
                 self._wake.get(timeout=seconds)

@@ -18,12 +18,7 @@ LONGEST_LIST = 64
 
 
 class Declined(TurnoutError):
-    """The device does not take part: what the coordinator proposes is not what its owner allows.
-
-    Example:
-        >>> issubclass(Declined, TurnoutError)
-        True
-    """
+    """The device does not take part: what the coordinator proposes is not what its owner allows."""
 
 
 @dataclass(frozen=True)

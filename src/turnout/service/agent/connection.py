@@ -108,7 +108,7 @@ class HttpWire:
         return f"HttpWire({self._address})"
 
     def send(self, method: str, path: str, body: bytes | None, token: str | None) -> Reply:
-        """One request and its reply; a kept connection that has died meanwhile is made anew, once."""
+        """One request and its reply; a kept connection that has died meanwhile is made again, once."""
         headers = {"Accept": "application/json"}
         if body is not None:
             headers["Content-Type"] = "application/json"
@@ -267,25 +267,15 @@ OF_THE_OPERATOR = ("password", "host")
 """Refusals that only the operator's listener makes."""
 
 TOO_SOON = 0.25
-"""Seconds: a "pending" that comes sooner was not held, and is no reason to ask again at once."""
+"""Seconds: a "pending" that arrives sooner was not held, and is no reason to ask again at once."""
 
 
 class Revoked(TurnoutError):
-    """The coordinator does not know this device (any more).
-
-    Example:
-        >>> issubclass(Revoked, TurnoutError)
-        True
-    """
+    """The coordinator does not know this device (any more)."""
 
 
 class RefusedByCoordinator(TurnoutError):
-    """The coordinator says no, and asking again would not help: a wrong code, another run.
-
-    Example:
-        >>> issubclass(RefusedByCoordinator, TurnoutError)
-        True
-    """
+    """The coordinator says no, and asking again would not help: a wrong code, another run."""
 
 
 class Halted(Exception):
@@ -293,7 +283,7 @@ class Halted(Exception):
 
 
 @dataclass(frozen=True)
-class Answered:
+class _Answered:
     """A report that was settled.
 
     Attributes:
@@ -324,20 +314,17 @@ class Backoff:
     Args:
         pause: waits.
         longest: the most seconds.
-        chance: where the draw comes from.
     """
 
-    def __init__(
-        self, pause: Callable[[float], None], longest: float = LONGEST_PAUSE, chance: random.Random | None = None
-    ) -> None:
-        self._pause, self._longest, self._chance = pause, longest, chance or random.SystemRandom()
+    def __init__(self, pause: Callable[[float], None], longest: float = LONGEST_PAUSE) -> None:
+        self._pause, self._longest = pause, longest
         self.failures = 0
 
     def wait(self, at_least: float = 0.0) -> None:
         """Pause once more, and no less than the coordinator asked for."""
         most = min(self._longest, FIRST_PAUSE * 2.0 ** min(self.failures, 30))
         self.failures += 1
-        self._pause(at_least + self._chance.uniform(0.0, most))
+        self._pause(at_least + random.SystemRandom().uniform(0.0, most))
 
     def reset(self) -> None:
         """All is well again."""
@@ -353,10 +340,9 @@ class Dialogue:
         pause: waits so many seconds, or raises `Halted`.
         check: raises `Halted` if the agent is being stopped.
         noted: told of what fails, in a sentence.
-        chance: draws the pauses.
 
     Attributes:
-        check: as given.
+        clock, check, noted: as given.
     """
 
     def __init__(
@@ -367,11 +353,9 @@ class Dialogue:
         pause: Callable[[float], None],
         check: Callable[[], None],
         noted: Callable[[str], None],
-        chance: random.Random | None = None,
     ) -> None:
-        self._wire, self._clock, self.check, self._noted = wire, clock, check, noted
-        self._failing = Backoff(pause, chance=chance)
-        self._polling = Backoff(pause, LONGEST_POLL, chance)
+        self._wire, self.clock, self.check, self.noted = wire, clock, check, noted
+        self._failing, self._polling = Backoff(pause), Backoff(pause, LONGEST_POLL)
 
     def enrol(self, code: str, nonce: str) -> Welcome:
         """Hand in a one-time code; only what may pass by itself is tried again.
@@ -415,14 +399,14 @@ class Dialogue:
             except (ProtocolProblem, ValueError) as error:
                 self._fail(f"a reply that is not of this protocol: {_clean(str(error))}")
 
-    def report(self, token: str, report: Report) -> Answered | Elsewhere:
+    def report(self, token: str, report: Report) -> _Answered | Elsewhere:
         """Send a bit, the same again and again, until it is settled.
 
         Raises:
             Revoked, RefusedByCoordinator: the coordinator has no place for this device.
         """
         while True:
-            sent_at = self._clock()
+            sent_at = self.clock()
             try:
                 reply = self._request("POST", REPORT, report.body(), token)
                 if reply is not None and reply.status == 409:
@@ -431,8 +415,8 @@ class Dialogue:
                     continue
                 answer = Answer.read(read_json(reply.body), report.round)
                 if answer.outcome != "pending":
-                    return Answered(sent_at, answer)
-                if self._clock() - sent_at < TOO_SOON:
+                    return _Answered(sent_at, answer)
+                if self.clock() - sent_at < TOO_SOON:
                     self._polling.wait()
             except (ProtocolProblem, ValueError) as error:
                 self._fail(f"a reply that is not of this protocol: {_clean(str(error))}")
@@ -486,7 +470,7 @@ class Dialogue:
         return False
 
     def _fail(self, problem: str, at_least: float = 0.0) -> None:
-        self._noted(problem)
+        self.noted(problem)
         self._failing.wait(at_least)
 
 

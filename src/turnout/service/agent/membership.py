@@ -17,7 +17,7 @@ from turnout.client import DELTA, LEDGER, ROUNDS, has_reported, read_ledger
 from turnout.errors import FileProblem, invalid
 from turnout.files import Disk, InUse, entries_of
 from turnout.service import ProtocolProblem, Welcome, read_json
-from turnout.service.agent.work import MARKER, left_over
+from turnout.service.agent.work import MARKER, PROCESS_FILE, left_over
 
 FILE, PENDING, LOCK = "agent.json", "enrolling.json", "agent.lock"
 """What a device keeps once it has enrolled, while it is asking, and while an agent runs."""
@@ -40,11 +40,6 @@ class Membership:
     nonce: str = field(repr=False)
     welcome: Welcome | None = None
     ledger: str = ""
-
-    @classmethod
-    def begin(cls, url: str, code: str) -> Self:
-        """One that is yet to be asked for, with a nonce of its own."""
-        return cls(url, code, secrets.token_urlsafe(24))
 
     @classmethod
     def load(cls, folder: Path, name: str = FILE) -> Self | None:
@@ -112,7 +107,7 @@ def enrolled(folder: Path, url: str, code: str | None, ask: Callable[[str, str],
     Args:
         folder: the device's.
         url: of the coordinator.
-        code: the one-time code; None, or the one it enrolled with: go on. Another one: enrol anew.
+        code: the one-time code; None, or the one it enrolled with: go on. Another one: enrol again.
         ask: hands a code and a nonce in, and returns the welcome.
         disk: the durable steps.
 
@@ -128,7 +123,7 @@ def enrolled(folder: Path, url: str, code: str | None, ask: Callable[[str, str],
     if pending is None or code not in (None, pending.code) or pending.url != url:
         if code is None:
             raise invalid("code", "the one-time code of the operator", "none", "give --code, to enrol this device")
-        pending = Membership.begin(url, check_code(code))
+        pending = Membership(url, check_code(code), secrets.token_urlsafe(24))
         pending.save(folder, disk)
     made = pending.welcomed(ask(pending.code, pending.nonce))
     made.save(folder, disk)
@@ -206,7 +201,9 @@ def read_status(folder: str | Path, ledger: str | Path | None = None) -> dict[st
         found |= {"joined": welcome.offer.round}
         found |= {"mechanism": dict(welcome.mechanism)} | _rounds(folder / welcome.run / ROUNDS)
     working = _small(folder / MARKER)
-    found |= {"working": None if working is None else working.get("round"), "process": left_over(folder)}
+    pid = left_over(folder / PROCESS_FILE)
+    found |= {"working": None if working is None else working.get("round")}
+    found |= {"process": None if pid is None else {"pid": pid}}
     return found | ledger_facts(path)
 
 

@@ -4,31 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from turnout.algorithm import Coins, Mechanism
 from turnout.client import (
-    DATUM,
     KEPT,
-    LEDGER,
     BudgetSpent,
     Conflict,
     Cost,
     DurableClient,
     Ledger,
+    LedgerRolledBack,
     Limit,
+    Owner,
     RoundLost,
     RoundPassed,
+    Seams,
     Stopped,
+    Terms,
     account_for_all,
     at_most,
+    check_place,
     cost_from,
+    has_reported,
     settings_of,
 )
 from turnout.errors import FileProblem, TurnoutError
-from turnout.files import Disk
 from turnout.privacy import Account
 from turnout.problem import Costs
 from turnout.service import Offer, Report, Welcome
@@ -42,12 +44,7 @@ USUAL_LIMIT = Limit(reports=10_000, epsilon_per_report=1.0)
 
 
 class NoCost(TurnoutError):
-    """The owner's cost function gives no cost now. The text may hold private things: it stays here.
-
-    Example:
-        >>> issubclass(NoCost, TurnoutError)
-        True
-    """
+    """The owner's cost function gives no cost now. The text may hold private things: it stays here."""
 
 
 class Decider:
@@ -56,64 +53,55 @@ class Decider:
     Args:
         folder: the device's; each run has a folder of its own in it.
         costs: a number, a cost, or a function without arguments that gives the cost of the round.
-        membership: with its welcome.
-        ledger: the file; in the folder by default. Several folders of one device share one: one cost, one ledger.
-        limit: the owner's; None: as it was, or `USUAL_LIMIT`.
-        raise_limit: the owner agrees to a higher limit than the ledger's.
-        accept_uncertified, witness, spend_missing: as in `Ledger.open`.
-        coins, client_id, after_stop, disk: as in `DurableClient`.
+        owner: what the owner allows, and where the ledger is.
+        seams: for tests.
     """
 
-    def __init__(
-        self,
-        folder: Path,
-        costs: Cost | Callable[[], Cost],
-        membership: Membership,
-        *,
-        ledger: str | Path | None = None,
-        limit: Limit | None = None,
-        raise_limit: bool = False,
-        accept_uncertified: bool = False,
-        coins: Coins | None = None,
-        client_id: int = 0,
-        after_stop: str = "leave",
-        witness: str | Path | None = None,
-        spend_missing: bool = False,
-        disk: Disk | None = None,
-    ) -> None:
-        self._folder, self._costs, self._membership = folder, costs, membership
-        self._path, self._limit = Path(ledger or folder / LEDGER), limit
-        self._ledger_options: dict[str, Any] = {
-            "consent": raise_limit,
-            "accept_uncertified": accept_uncertified,
-            "witness": witness,
-            "spend_missing": spend_missing,
-            "disk": disk,
-        }
-        self._options: dict[str, Any] = {"coins": coins, "client_id": client_id, "after_stop": after_stop, "disk": disk}
+    def __init__(self, folder: Path, costs: Cost | Callable[[], Cost], owner: Owner, seams: Seams) -> None:
+        self._folder, self._costs, self._owner, self._seams = folder, costs, owner, seams
+        self._membership: Membership | None = None
         self._agreement: Agreement | None = None
         self._ledger: Ledger | None = None
         self._closed: Ledger | None = None  # what it had counted can still be asked for
         self._client: DurableClient | None = None
 
-    def agree(self, own: Mechanism | None = None) -> Agreement:
-        """Agree on a mechanism, within what the ledger allows.
+    def check_files(self) -> None:
+        """Open the ledger and compare it with every run of the folder; where there is none, see that one may begin.
+
+        Raises:
+            LedgerRolledBack: it is lost, in part or whole.
+            ValueError: the owner's limit is higher than before, without consent.
+        """
+        owner, path = self._owner, self._owner.ledger_in(self._folder)
+        if path.exists() and path.stat().st_size:
+            self._open_ledger()
+            return
+        check_place(path, owner.witness, owner.spend_missing)
+        if has_reported(self._folder) and not owner.spend_missing:
+            raise LedgerRolledBack(
+                f"{path}: there is no ledger, though this device has reported: it and its witness were deleted or "
+                "moved. Bring them back, or name the ledger (--ledger); if it is lost, --count-missing-as-spent "
+                "begins another that counts all reports on file"
+            )
+
+    def agree(self, membership: Membership) -> Agreement:
+        """Agree on a mechanism, within what the ledger allows; none is begun yet: a device that declines leaves none.
 
         Raises:
             Declined: what the coordinator proposes is not allowed.
         """
-        welcome, (_, averaging) = self._membership.welcome, self._membership.start()
+        welcome, (_, averaging) = membership.welcome, membership.start()
         assert welcome is not None
-        # None is begun yet: a device that declines leaves no ledger behind, with a limit that was not meant.
-        ledger = self._open_ledger() if self._path.exists() else None
+        ledger, owner = self._ledger, self._owner
         self._agreement = agree(
             welcome.mechanism,
             averaging,
-            limit=ledger.limit if ledger is not None else self._limit or USUAL_LIMIT,
-            own=own,
-            accept_uncertified=bool(self._ledger_options["accept_uncertified"]),
+            limit=ledger.limit if ledger is not None else owner.limit or USUAL_LIMIT,
+            own=owner.mechanism,
+            accept_uncertified=owner.accept_uncertified,
             release_is_due=ledger.release_is_due if ledger is not None else lambda settings: True,
         )
+        self._membership = membership
         return self._agreement
 
     def decide(self, offer: Offer) -> bool:
@@ -208,11 +196,11 @@ class Decider:
 
     def _open_ledger(self) -> Ledger:
         if self._ledger is None:
-            limit = self._limit if self._closed is None else None  # said once; later what is on file holds
-            options = self._ledger_options
-            ledger = Ledger.open(self._path, datum=DATUM, limit=limit, usual=USUAL_LIMIT, **options)
+            first = self._closed is None
+            owner = self._owner if first else replace(self._owner, limit=None)  # later what is on file holds
+            ledger = owner.open_ledger(self._folder, usual=USUAL_LIMIT, disk=self._seams.disk)
             try:
-                if self._closed is None:  # once is enough
+                if first:  # once is enough
                     account_for_all(ledger, self._folder)
             except BaseException:
                 ledger.close()
@@ -221,6 +209,7 @@ class Decider:
         return self._ledger
 
     def _open(self) -> DurableClient:
+        assert self._membership is not None
         welcome, (prior, averaging) = self._membership.welcome, self._membership.start()
         assert welcome is not None
         assert self._agreement is not None
@@ -236,14 +225,14 @@ class Decider:
             None if acts_on_release else self._cost_now(),  # then the cost is not looked at
             mechanism,
             ledger=ledger,
-            run=welcome.run,
-            prior=prior,
-            averaging=averaging,
-            weight=welcome.weight,
-            joined=welcome.offer.round,
-            **self._options,
+            terms=Terms(welcome.run, prior, averaging, welcome.weight, welcome.offer.round),
+            after_stop=self._owner.after_stop,
+            seams=self._seams,
         )
 
+
+LONGEST_LEASE = 3600.0
+"""Seconds: the most that a coordinator can let work go on without another word."""
 
 MOST_CONFLICTS = 3
 """Rounds in a row for which the coordinator holds another bit: then two devices share one folder."""
@@ -253,12 +242,7 @@ LEFT = "left"
 
 
 class AgentProblem(TurnoutError):
-    """This device cannot go on in this run.
-
-    Example:
-        >>> issubclass(AgentProblem, TurnoutError)
-        True
-    """
+    """This device cannot go on in this run."""
 
 
 @dataclass(frozen=True)
@@ -289,24 +273,10 @@ class DeviceRounds:
         decider: the cost and the files.
         lease: of the work.
         welcome: run and token.
-        clock: of the lease.
-        longest_lease: seconds, whatever the coordinator says.
-        noted: told of what fails, in a sentence.
     """
 
-    def __init__(
-        self,
-        dialogue: Dialogue,
-        decider: Decider,
-        lease: Lease,
-        welcome: Welcome,
-        *,
-        clock: Callable[[], float],
-        longest_lease: float,
-        noted: Callable[[str], None],
-    ) -> None:
+    def __init__(self, dialogue: Dialogue, decider: Decider, lease: Lease, welcome: Welcome) -> None:
         self._dialogue, self._decider, self._lease, self._welcome = dialogue, decider, lease, welcome
-        self._clock, self._longest_lease, self._noted = clock, longest_lease, noted
         self._offer: Offer | None = None
         self._settled = False
         self._conflicts: set[int] = set()  # rounds, since the last one that was answered
@@ -339,7 +309,7 @@ class DeviceRounds:
         return self._report(round, bit)
 
     def reopen(self) -> None:
-        """After a fault: the files are opened anew, and what is on file and not acknowledged is sent again."""
+        """After a fault: the files are opened again, and what is on file and not acknowledged is sent again."""
         self._decider.close()
         self._settled, self._offer = False, None
 
@@ -350,12 +320,12 @@ class DeviceRounds:
             return self._astray(round, bit, told)
         self._conflicts.clear()
         answer = told.answer
-        until = told.sent_at + min(answer.lease, self._longest_lease)
-        works = bit and answer.counted and until > self._clock()
+        until = told.sent_at + min(answer.lease, LONGEST_LEASE)
+        works = bit and answer.counted and until > self._dialogue.clock()
         if not works:
             self._lease.end()
         self._acknowledge(round, answer.counted)
-        seconds = until - self._clock() if works else 0.0
+        seconds = until - self._dialogue.clock() if works else 0.0
         if works:
             self._dialogue.check()  # not while the agent is being stopped
             self._lease.grant(Participation(self._welcome.run, round, until, seconds))
@@ -373,7 +343,9 @@ class DeviceRounds:
             return RoundDone(round, bit, False, 0.0, "ahead")
         self._acknowledge(round, False)
         self._conflicts.add(round)
-        self._noted(f"the coordinator holds another bit for round {round} than this device's: no work in this round")
+        self._dialogue.noted(
+            f"the coordinator holds another bit for round {round} than this device's: no work in this round"
+        )
         if len(self._conflicts) >= MOST_CONFLICTS:
             raise AgentProblem(
                 f"the coordinator held another bit for {len(self._conflicts)} rounds in a row: another device uses a "
@@ -388,7 +360,7 @@ class DeviceRounds:
         """Durably, before anything else is decided. If it cannot be, the report is sent again after `reopen`."""
         problem = self._decider.acknowledge(round, counted)
         if problem:
-            self._noted(problem)
+            self._dialogue.noted(problem)
 
     def _go_on(self, following: Offer | None, after: int) -> None:
         """To the next round, at once; where there is none yet, or an older one, without haste."""
@@ -411,7 +383,7 @@ class DeviceRounds:
     def _leave(self, round: int, why: str) -> RoundDone:
         """The budget is spent: end work, say goodbye, and report nothing more."""
         self._lease.end()
-        self._noted(why)
+        self._dialogue.noted(why)
         if not self._dialogue.leave(self._welcome.token):
-            self._noted("the coordinator could not be told that this device has left")
+            self._dialogue.noted("the coordinator could not be told that this device has left")
         return RoundDone(round, None, False, 0.0, LEFT)

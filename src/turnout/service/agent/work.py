@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import Any, Protocol
+from typing import Protocol
 
 from turnout.errors import FileProblem, TurnoutError, invalid
 from turnout.files import Disk
@@ -270,18 +270,13 @@ PROCESS_FILE = "process.json"
 
 
 class CommandFailed(TurnoutError):
-    """The command that ends work failed: the device may still be on.
-
-    Example:
-        >>> issubclass(CommandFailed, TurnoutError)
-        True
-    """
+    """The command that ends work failed: the device may still be on."""
 
 
 class CommandWork:
     """Commands as work: run without a shell, in a process group of their own.
 
-    While the process of an earlier round runs, a renewed lease lets it go on; otherwise it is started anew. When
+    While the process of an earlier round runs, a renewed lease lets it go on; otherwise it is started again. When
     the lease ends, the ending command runs; then whatever is left of the work's process group is asked to end, and
     killed after a grace.
 
@@ -361,17 +356,13 @@ class CommandWork:
         self._note.unlink(missing_ok=True)
 
     def _end_left_over(self) -> None:
-        try:
-            found = json.loads(self._note.read_bytes())
-            pid, identity = int(found["pid"]), str(found["identity"])
-        except (OSError, ValueError, KeyError, TypeError):
-            return
-        if pid <= 1 or not identity or _identity(pid) != identity:
+        pid = left_over(self._note)
+        if pid is None:
             return
         _signal(pid, signal.SIGTERM)
         waited = threading.Event()  # never set: it only sleeps
         for _ in range(max(1, round(self._grace / 0.05))):
-            if _identity(pid) != identity:
+            if left_over(self._note) != pid:
                 return
             waited.wait(0.05)
         _signal(pid, signal.SIGKILL)
@@ -410,10 +401,11 @@ def _identity(pid: int) -> str:
         return ""
 
 
-def left_over(folder: Path) -> dict[str, Any] | None:
-    """The process that is noted as the device's work, for a status; None if none runs."""
+def left_over(note: Path) -> int | None:
+    """The process that is noted as the device's work; None if it does not run any more."""
     try:
-        found = json.loads((folder / PROCESS_FILE).read_bytes())
-        return {"pid": found["pid"]} if _identity(int(found["pid"])) == found["identity"] != "" else None
+        found = json.loads(note.read_bytes())
+        pid, identity = int(found["pid"]), str(found["identity"])
     except (OSError, ValueError, KeyError, TypeError):
         return None
+    return pid if pid > 1 and identity and _identity(pid) == identity else None

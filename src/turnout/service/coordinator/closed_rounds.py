@@ -1,33 +1,66 @@
-"""The audit log in the process's own log: what anyone changes in a run, on the page or by a command."""
+"""The rounds that have closed, as far as memory needs them: for answers, for the next round, for restored databases."""
 
 from __future__ import annotations
 
-import asyncio
 from collections import deque
-from collections.abc import Callable, Coroutine
 from itertools import takewhile
-from typing import Any, Protocol
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from turnout.service import LOOKS_BACK, ClosedRound, Log
-from turnout.service.store import Store, StoreProblem
+from turnout.service import LOOKS_BACK, ClosedRound
+from turnout.service.store import Store
 
-
-def recent_rounds(store: Store, open: int) -> deque[ClosedRound]:
-    """As many as the open round depends on, the newest last; one that is appended pushes out the oldest.
-
-    Args:
-        store: with the books.
-        open: the open round; another coordinator may have closed it and more since.
-    """
-    books = store.history(max(0, open - LOOKS_BACK))
-    return deque(takewhile(lambda closed: closed.round < open, books), maxlen=LOOKS_BACK)
-
+KEPT = 16
+"""Closed rounds that are answered from memory."""
 
 MOST_LOST = 1_000_000
-"""Rounds that a restore may have lost; who says more is not believed."""
+"""Rounds that a restore may have lost; a device that claims more is not believed."""
+
+
+class Answered(NamedTuple):
+    """A closed round, ready to answer from.
+
+    Attributes:
+        codes: by slot.
+        closed: when, on the coordinator's clock, or earlier: a lease must not become too long; None: nobody knows.
+    """
+
+    codes: bytes
+    closed: float | None
+
+
+class ClosedRounds:
+    """The newest closed rounds.
+
+    Args:
+        store: where all of them are.
+        open: the open round; another coordinator may have closed it and more since.
+
+    Attributes:
+        recent: as many as the open round depends on, the newest last.
+    """
+
+    def __init__(self, store: Store, open: int) -> None:
+        known = takewhile(lambda closed: closed.round < open, store.history(max(0, open - LOOKS_BACK)))
+        self.recent = deque(known, maxlen=LOOKS_BACK)
+        self._answered: dict[int, Answered] = {}
+
+    @property
+    def last(self) -> ClosedRound | None:
+        """The last closed round, if there is one."""
+        return self.recent[-1] if self.recent else None
+
+    def add(self, closed: ClosedRound, when: float) -> None:
+        """One more has closed."""
+        self.recent.append(closed)
+        self._answered[closed.round] = Answered(closed.codes.tobytes(), when)
+        self._answered.pop(closed.round - KEPT, None)
+
+    def answered(self, round: int) -> Answered | None:
+        """One to answer from; None if it is not in memory."""
+        return self._answered.get(round)
 
 
 class Replays:
@@ -59,56 +92,3 @@ class Replays:
     def most(self) -> int:
         """The round up to which any device says that it has reported: for an account, which must not be too small."""
         return max(self._ahead.values(), default=0)
-
-
-EVERY = 0.5
-"""Seconds between two looks."""
-
-EVENTS = {
-    "capacity": "capacity changed",
-    "mode": "mode changed",
-    "codes": "codes made",
-    "left": "device left",
-    "revoked": "device revoked",
-}
-"""A change as the log calls it."""
-
-log = Log("coordinator")
-
-
-class HasStore(Protocol):
-    """A coordinator, as far as it matters here."""
-
-    store: Store
-
-    async def in_store(self, call: Callable[..., Any], *arguments: Any) -> Any:
-        """Call the store, in the one thread that may."""
-        ...
-
-
-def log_changes(coordinator: HasStore) -> Coroutine[Any, Any, None]:
-    """Log every line that the audit log gets after this call, until cancelled; the last ones then.
-
-    To be called while nobody else uses the store.
-    """
-    return _follow(coordinator, len(coordinator.store.changes()))
-
-
-async def _follow(coordinator: HasStore, known: int) -> None:
-    try:
-        while True:
-            await asyncio.sleep(EVERY)
-            known += await _log_from(coordinator, known)
-    finally:
-        await _log_from(coordinator, known)
-
-
-async def _log_from(coordinator: HasStore, first: int) -> int:
-    """How many lines there were; none while the store fails, which whoever closes rounds says."""
-    try:
-        found = await coordinator.in_store(coordinator.store.changes, first)
-    except StoreProblem:
-        return 0
-    for change in found:
-        log.info(EVENTS.get(change.what, change.what), who=change.who, detail=change.detail)
-    return len(found)

@@ -29,13 +29,15 @@ from turnout.service import (
     fields,
     read_json,
 )
+from turnout.service.coordinator.closed_rounds import Answered
 from turnout.service.coordinator.coordinator import Coordinator
-from turnout.service.coordinator.open_round import Answered, Entry
-from turnout.service.http import NO_STORE, Limiter, Receive, Scope, Send, address_group, read_body, send_json
+from turnout.service.coordinator.open_round import Entry
+from turnout.service.http import CLOSE, NO_STORE, BodyReader, Limiter, Receive, Scope, Send, address_group, send_json
 from turnout.service.store import StoreProblem
 
 Headers = tuple[tuple[bytes, bytes], ...]
-Refusal = tuple[int, bytes, Headers]
+Answer = tuple[int, bytes, Headers]
+"""Status, body, headers."""
 
 REPORTS_A_SECOND, REPORTS_AT_ONCE = 50.0, 200.0
 """Of one device: one a round is usual, a few more after a bad connection; rehearsals have very short rounds."""
@@ -60,10 +62,11 @@ class DeviceApp:
     """
 
     def __init__(self, coordinator: Coordinator) -> None:
-        self._coordinator = coordinator
+        self._sync, self._events, self._requests = coordinator.sync, coordinator.events, coordinator.devices
         self._reports = Limiter(REPORTS_A_SECOND, REPORTS_AT_ONCE)
         self._enrolments = Limiter(ENROLMENTS_A_SECOND, ENROLMENTS_AT_ONCE)
         self._wrong = Limiter(WRONG_A_SECOND, WRONG_AT_ONCE)
+        self._bodies = BodyReader(LARGEST_BODY)
         self._held: dict[int, int] = {}
         self._log = SparingLog(Log("devices"))
         self._rest = Starlette(
@@ -81,66 +84,61 @@ class DeviceApp:
         """Serve one request."""
         if scope["type"] != "http" or scope["path"] != REPORT:
             await self._rest(scope, receive, send)
-        elif scope["method"] == "POST":
-            await self._report(scope, receive, send)
+        elif scope["method"] != "POST":
+            await send_json(send, *_refusal(405, "request", "Method Not Allowed", ((b"allow", b"POST"),)))
         else:
-            await _refuse(send, 405, "request", "Method Not Allowed", ((b"allow", b"POST"),))
+            try:
+                answer = await self._report(scope, receive)
+            except StoreProblem:
+                answer = _refusal(503, "store", "the database cannot be read now: try again", _RETRY)
+            await send_json(send, *answer)
 
     # The hot route.
 
-    async def _report(self, scope: Scope, receive: Receive, send: Send) -> None:
-        coordinator = self._coordinator
-        arrived = coordinator.clock()
-        body = await read_body(receive, LARGEST_BODY)
+    async def _report(self, scope: Scope, receive: Receive) -> Answer:
+        arrived = self._sync.clock()
+        body = await self._bodies.read(receive)
         if body is None:
-            return await _refuse(send, 413, "size", f"a body has at most {LARGEST_BODY} bytes")
-        try:
-            slot, refusal = await self._device(scope, arrived)
-        except StoreProblem:
-            return await _refuse(send, 503, "store", "the books cannot be read now: try again", _RETRY)
+            return _NO_BODY
+        slot, refusal = await self._device(scope, arrived)
         if refusal is not None:
-            return await send_json(send, *refusal)
+            return refusal
         try:
             found = fields(read_json(body), _KINDS, "report")
             if not 0 <= found["round"] < 2**53:
                 raise ProtocolProblem("the report's round must be from 0 to 2^53 - 1: send the one that was offered")
         except (ValueError, ProtocolProblem) as problem:
-            coordinator.count("malformed requests")
-            return await _refuse(send, 400, "malformed", str(problem))
+            return self._malformed(problem)
         if wait := self._reports.allow(slot, arrived):
-            coordinator.count("requests over the rate")
-            return await send_json(send, *_slower(wait))
-        if coordinator.stopping:  # whoever was just told "pending" comes again at once: nobody is held any more
-            return await _refuse(send, 503, "stopping", "this coordinator is about to stop: try again", _RETRY)
-        try:
-            status, answer = await self._answer(slot, found["run"], found["round"], found["participates"], arrived)
-        except StoreProblem:
-            return await _refuse(send, 503, "store", "the books cannot be read now: try again", _RETRY)
-        await send_json(send, status, answer, _RETRY if status == 429 else ())
+            return self._over_the_rate(wait)
+        if self._events.stopping:  # whoever was just told "pending" reports again at once: nobody is held any more
+            return _refusal(503, "stopping", "this coordinator is about to stop: try again", _RETRY)
+        status, text = await self._answer(slot, found["run"], found["round"], found["participates"], arrived)
+        return status, text, _RETRY if status == 429 else ()
 
     async def _answer(self, slot: int, run: str, round: int, bit: bool, arrived: float) -> tuple[int, bytes]:
         """What a report is answered, after waiting for its round to close if it is the open one."""
-        coordinator = self._coordinator
-        if run != coordinator.run.name:
-            return self._conflict(slot, "run", f"this coordinator's run is {coordinator.run.name}")
-        if round > coordinator.open.number:
-            await coordinator.up_to_date()  # another may have closed it a moment ago
-        outcome, place = "closed", coordinator.open
-        if round > place.number:
-            coordinator.replays.note(slot, round, place.number)
-            message = f"round {place.number} is open: this coordinator was restored from a copy"
+        sync, requests = self._sync, self._requests
+        if run != sync.run.name:
+            return self._conflict(slot, "run", f"this coordinator's run is {sync.run.name}")
+        if round > sync.open.number:
+            await sync.up_to_date()  # another may have closed it a moment ago
+        outcome, open = "closed", sync.open
+        if round > open.number:
+            requests.replays.note(slot, round, open.number)
+            message = f"round {open.number} is open: this coordinator was restored from a copy"
             return self._conflict(slot, "ahead", message)
-        if round == place.number:
-            entry = coordinator.report(slot, bit)
+        if round == open.number:
+            entry = requests.report(slot, bit)
             if entry is Entry.CONFLICT:
                 return self._conflict(slot, "conflict", f"another bit was reported for round {round}: it stands")
             outcome = "closed" if entry is Entry.LATE else entry.value
             if not await self._wait(slot, arrived):
                 return 429, b'{"error":"held","message":"two requests of this device are held already"}'
-        books = await coordinator.answered(round)
-        if books is None:
+        closed = await requests.answered(round)
+        if closed is None:
             return 200, b'{"round":%d,"outcome":"pending","counted":false,"lease":0.0,"next":null}' % round
-        return self._from_books(books, slot, round, bit, outcome, arrived)
+        return self._settled(closed, slot, round, bit, outcome, arrived)
 
     async def _wait(self, slot: int, arrived: float) -> bool:
         """Wait until the round has closed or the request has been held long enough; False if too many wait."""
@@ -149,7 +147,7 @@ class DeviceApp:
             return False
         self._held[slot] = held + 1
         try:
-            await self._coordinator.waiting.enter(arrived, slot)
+            await self._sync.open.held.add(arrived, slot)
         finally:
             if self._held[slot] == 1:
                 del self._held[slot]
@@ -157,17 +155,17 @@ class DeviceApp:
                 self._held[slot] -= 1
         return True
 
-    def _from_books(
-        self, books: Answered, slot: int, round: int, bit: bool, outcome: str, arrived: float
+    def _settled(
+        self, closed: Answered, slot: int, round: int, bit: bool, outcome: str, arrived: float
     ) -> tuple[int, bytes]:
-        code = books.codes[slot] if slot < len(books.codes) else MISSING
+        code = closed.codes[slot] if slot < len(closed.codes) else MISSING
         if (code == NO and bit) or (code in (YES, REFUSED) and not bit):
             return self._conflict(slot, "conflict", f"another bit was reported for round {round}: it stands")
         if code == MISSING:
             outcome = "closed"
         lease = 0.0
-        if code == YES and books.closed is not None:  # counted from when the device sent it, or earlier
-            lease = max(0.0, books.closed - arrived + self._coordinator.rules.timing.lease)
+        if code == YES and closed.closed is not None:  # counted from when the device sent it, or earlier
+            lease = max(0.0, closed.closed - arrived + self._sync.rules.timing.lease)
         counted = b"true" if code in (YES, NO) else b"false"
         millis = math.floor(1000.0 * lease)
         return 200, b'{"round":%d,"outcome":"%s","counted":%s,"lease":%d.%03d,"next":%s}' % (
@@ -176,24 +174,24 @@ class DeviceApp:
             counted,
             millis // 1000,
             millis % 1000,
-            self._coordinator.offer,
+            self._sync.open.offer,
         )
 
     def _conflict(self, slot: int, error: str, message: str) -> tuple[int, bytes]:
-        self._coordinator.count(f"conflicts ({error})")
+        self._events.count(f"conflicts ({error})")
         self._log.warning(f"conflict ({error})", device=slot)
         text = json.dumps({"error": error, "message": message}).encode()
-        return 409, text[:-1] + b',"next":' + self._coordinator.offer + b"}"
+        return 409, text[:-1] + b',"next":' + self._sync.open.offer + b"}"
 
-    async def _device(self, scope: Scope, now: float) -> tuple[int, Refusal | None]:
+    async def _device(self, scope: Scope, now: float) -> tuple[int, Answer | None]:
         """The slot behind the bearer token, or else what to answer."""
         for name, value in scope["headers"]:
             if name == b"authorization" and value[:7].lower() == b"bearer ":
-                slot = await self._coordinator.slot_of(value[7:].decode("latin-1"))
+                slot = await self._requests.slot_of(value[7:].decode("latin-1"))
                 if slot is not None:
                     return slot, None
         address = _address(scope)
-        self._coordinator.count("wrong tokens")
+        self._events.count("wrong tokens")
         self._log.warning("wrong token", address=address)
         wait = self._wrong.allow(address, now)
         return -1, _slower(wait) if wait else _NO_TOKEN
@@ -201,43 +199,42 @@ class DeviceApp:
     # The rest.
 
     async def _enrol(self, request: Request) -> Response:
-        coordinator, address, now = self._coordinator, _address(request.scope), self._coordinator.clock()
+        address, now = _address(request.scope), self._sync.clock()
         if wait := self._enrolments.allow(address, now):
-            coordinator.count("requests over the rate")
-            return _response(*_slower(wait))
-        body = await read_body(request.receive, LARGEST_BODY)
+            return _response(self._over_the_rate(wait))
+        body = await self._bodies.read(request.receive)
         if body is None:
-            return _problem(413, "size", f"a body has at most {LARGEST_BODY} bytes")
+            return _response(_NO_BODY)
         try:
             found = fields(read_json(body), {"code": str, "nonce": str}, "enrolment")
             if not 16 <= len(found["nonce"]) <= 200:
                 raise ProtocolProblem("the enrolment's nonce must have 16 to 200 characters: use a random one")
         except (ValueError, ProtocolProblem) as problem:
-            coordinator.count("malformed requests")
-            return _problem(400, "malformed", str(problem))
-        welcome = await coordinator.enrol(found["code"].strip().lower(), found["nonce"])
+            return _response(self._malformed(problem))
+        welcome = await self._requests.enrol(found["code"].strip().lower(), found["nonce"])
         if welcome is None:
-            coordinator.count("wrong codes")
+            self._events.count("wrong codes")
             self._log.warning("wrong code", address=address)
             if wait := self._wrong.allow(address, now):
-                return _response(*_slower(wait))
-            return _problem(403, "code", "this code is unknown, expired or used: ask the operator for another")
-        return _response(201, json.dumps(welcome.body()).encode(), (NO_STORE,))
+                return _response(_slower(wait))
+            text = "this code is unknown, expired or used: ask the operator for another"
+            return _response(_refusal(403, "code", text))
+        return _response((201, json.dumps(welcome.body()).encode(), (NO_STORE,)))
 
     async def _round(self, request: Request) -> Response:
-        _, refusal = await self._device(request.scope, self._coordinator.clock())
+        _, refusal = await self._device(request.scope, self._sync.clock())
         if refusal is not None:
-            return _response(*refusal)
-        run = json.dumps(self._coordinator.run.name).encode()
-        return Response(b'{"run":' + run + b"," + self._coordinator.offer[1:], media_type="application/json")
+            return _response(refusal)
+        run = json.dumps(self._sync.run.name).encode()
+        return Response(b'{"run":' + run + b"," + self._sync.open.offer[1:], media_type="application/json")
 
     async def _leave(self, request: Request) -> Response:
-        slot, refusal = await self._device(request.scope, self._coordinator.clock())
+        slot, refusal = await self._device(request.scope, self._sync.clock())
         if refusal is not None:
-            return _response(*refusal)
-        if await read_body(request.receive, LARGEST_BODY) is None:
-            return _problem(413, "size", f"a body has at most {LARGEST_BODY} bytes")
-        await self._coordinator.withdraw(slot, "device", "left")
+            return _response(refusal)
+        if await self._bodies.read(request.receive) is None:
+            return _response(_NO_BODY)
+        await self._sync.withdraw(slot, "device", "left")
         return JSONResponse({"left": True})
 
     async def _openapi(self, request: Request) -> Response:
@@ -247,9 +244,22 @@ class DeviceApp:
     async def _health(self, request: Request) -> Response:
         return JSONResponse({"status": "ok"})
 
+    def _malformed(self, problem: Exception) -> Answer:
+        self._events.count("malformed requests")
+        return _refusal(400, "malformed", str(problem))
+
+    def _over_the_rate(self, wait: float) -> Answer:
+        self._events.count("requests over the rate")
+        return _slower(wait)
+
+
+def _refusal(status: int, error: str, message: str, headers: Headers = ()) -> Answer:
+    return status, json.dumps({"error": error, "message": message}).encode(), headers
+
 
 _RETRY: Headers = ((b"retry-after", b"1"),)
-_NO_TOKEN: Refusal = (
+_NO_BODY = _refusal(413, "size", f"a body has at most {LARGEST_BODY} bytes, and is sent at once", (CLOSE,))
+_NO_TOKEN: Answer = (
     401,
     b'{"error":"token","message":"no device has this token, or it was revoked: enrol again"}',
     ((b"www-authenticate", b"Bearer"),),
@@ -261,31 +271,22 @@ def _address(scope: Scope) -> str:
     return address_group(client[0]) if client else ""
 
 
-async def _refuse(send: Send, status: int, error: str, message: str, headers: Headers = ()) -> None:
-    await send_json(send, status, json.dumps({"error": error, "message": message}).encode(), headers)
-
-
-def _slower(wait: float) -> Refusal:
+def _slower(wait: float) -> Answer:
     text = b'{"error":"rate","message":"too many requests: wait as long as Retry-After says"}'
     return 429, text, ((b"retry-after", b"%d" % math.ceil(wait)),)
 
 
-def _response(status: int, body: bytes, headers: Headers) -> Response:
-    named = {name.decode(): value.decode() for name, value in headers}
-    return Response(body, status, named, "application/json")
-
-
-def _problem(status: int, error: str, message: str, retry_after: int | None = None) -> JSONResponse:
-    headers = None if retry_after is None else {"retry-after": str(retry_after)}
-    return JSONResponse({"error": error, "message": message}, status, headers)
+def _response(answer: Answer) -> Response:
+    status, body, headers = answer
+    return Response(body, status, {name.decode(): value.decode() for name, value in headers}, "application/json")
 
 
 async def _http_problem(_: Request, problem: Exception) -> Response:
     assert isinstance(problem, HTTPException)
-    answer = _problem(problem.status_code, "request", str(problem.detail))
+    answer = _response(_refusal(problem.status_code, "request", str(problem.detail)))
     answer.headers.update(problem.headers or {})
     return answer
 
 
 async def _store_problem(_: Request, problem: Exception) -> Response:
-    return _problem(503, "store", "the books cannot be written now: try again", 1)
+    return _response(_refusal(503, "store", "the database cannot be written now: try again", _RETRY))

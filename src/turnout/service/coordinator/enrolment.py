@@ -1,4 +1,4 @@
-"""Enrolments, put together: all that come while the last ones are written share one transaction."""
+"""Who takes part: the roll of all devices, the one-time codes, and enrolments, which share transactions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from turnout.service import MISSING, Codes, Log, Members, Offer
 from turnout.service.store import Device, Enrolment, Store, StoreProblem
 
 GONE_AFTER = 3
-"""Rounds without a report after which a device is not waited for; it is still a member, and comes back by reporting."""
+"""Rounds without a report after which a device is not waited for; it is still a member, and returns by reporting."""
 
 HERE, GONE, LEFT = STATES = "here", "gone", "left"
 """What a device can be: waited for, a member that is not waited for, or no member any more."""
@@ -97,101 +97,101 @@ class Roll:
         )
 
 
-CODE_LETTERS = 24
-"""Each one of 31, so 118 bits: nobody guesses one, however fast the coordinator answers."""
-
 log = Log("coordinator")
 
-Wish = tuple[Enrolment, "asyncio.Future[tuple[Device, Offer] | None]"]
+_Waiting = tuple[Enrolment, "asyncio.Future[tuple[Device, Offer] | None]"]
 
 
-class EnrolmentDesk:
-    """Takes wishes one by one and grants them in batches.
+class EnrolmentQueue:
+    """Enrols devices in batches: all that arrive while the last ones are written share one transaction.
 
     Args:
-        grant: enrols many at once, None for a code that is not good; and the round that was open then.
+        enrol: enrols many at once, None for a code that is not good; and the round that was open then.
     """
 
-    def __init__(self, grant: Callable[[Sequence[Enrolment]], Awaitable[tuple[list[Device | None], Offer]]]) -> None:
-        self._grant = grant
-        self._wishes: list[Wish] = []
-        self._bell, self._closed = asyncio.Event(), False
+    def __init__(self, enrol: Callable[[Sequence[Enrolment]], Awaitable[tuple[list[Device | None], Offer]]]) -> None:
+        self._enrol = enrol
+        self._waiting: list[_Waiting] = []
+        self._arrived, self._closed = asyncio.Event(), False
 
     async def enrol(self, code: str, nonce: str) -> tuple[str, Device, Offer] | None:
         """A device with its new token and the round at which it joins; None if the code is not good.
 
         Raises:
-            StoreProblem: the store failed, or the desk is closed.
+            StoreProblem: the store failed, or the coordinator is stopping.
         """
         if self._closed:
             raise _closing()
-        token = token_of(code, nonce)
-        waiting: asyncio.Future[tuple[Device, Offer] | None] = asyncio.get_running_loop().create_future()
-        self._wishes.append((Enrolment(hashed(code), hashed(nonce), hashed(token)), waiting))
-        self._bell.set()
-        granted = await waiting
-        return None if granted is None else (token, *granted)
+        token = _token_of(code, nonce)
+        answer: asyncio.Future[tuple[Device, Offer] | None] = asyncio.get_running_loop().create_future()
+        self._waiting.append((Enrolment(hashed(code), hashed(nonce), hashed(token)), answer))
+        self._arrived.set()
+        enrolled = await answer
+        return None if enrolled is None else (token, *enrolled)
 
     async def work(self) -> None:
-        """Grant wishes until cancelled; who waits then is told so."""
-        wishes: list[Wish] = []
+        """Enrol whoever waits, until cancelled; those who wait then are told so."""
+        batch: list[_Waiting] = []
         try:
             while True:
-                await self._bell.wait()
-                self._bell.clear()
-                wishes, self._wishes = self._wishes, []
-                await self._serve(wishes)
+                await self._arrived.wait()
+                self._arrived.clear()
+                batch, self._waiting = self._waiting, []
+                await self._serve(batch)
         finally:
             self._closed = True
-            for _, waiting in [*wishes, *self._wishes]:
-                if not waiting.done():
-                    waiting.set_exception(_closing())
+            _answer_all([*batch, *self._waiting], _closing())
 
-    async def _serve(self, wishes: list[Wish]) -> None:
+    async def _serve(self, batch: list[_Waiting]) -> None:
         try:
-            found, offer = await self._grant([wish for wish, _ in wishes])
+            found, offer = await self._enrol([enrolment for enrolment, _ in batch])
         except StoreProblem as problem:
-            for _, waiting in wishes:
-                if not waiting.done():
-                    waiting.set_exception(problem)
+            _answer_all(batch, problem)
             return
-        for device, (_, waiting) in zip(found, wishes, strict=True):
+        for device, (_, answer) in zip(found, batch, strict=True):
             if device is not None:
                 log.info("device enrolled", device=device.slot, round=device.joined)
-            if not waiting.done():
-                waiting.set_result(None if device is None else (device, offer))
+            if not answer.done():
+                answer.set_result(None if device is None else (device, offer))
+
+
+def _answer_all(batch: Iterable[_Waiting], problem: StoreProblem) -> None:
+    for _, answer in batch:
+        if not answer.done():
+            answer.set_exception(problem)
 
 
 def _closing() -> StoreProblem:
     return StoreProblem("the coordinator is stopping: try again")
 
 
-def token_of(code: str, nonce: str) -> str:
+def _token_of(code: str, nonce: str) -> str:
     """The token of who enrols with this code and this secret of its own: whoever asks twice is told the same.
 
     A network may deliver an enrolment a second time, long after the first was answered; a new token would then
     shut the device out. Nobody else has the nonce, and the coordinator keeps nothing but hashes.
 
     Example:
-        >>> token_of("code", "n" * 20) == token_of("code", "n" * 20) != token_of("code", "m" * 20)
+        >>> _token_of("code", "n" * 20) == _token_of("code", "n" * 20) != _token_of("code", "m" * 20)
         True
     """
     return base64.urlsafe_b64encode(hashed(json.dumps(["turnout token", code, nonce]))).decode().rstrip("=")
 
 
-def new_codes(count: int) -> list[str]:
+CODE_LETTERS = 24
+"""Each one of 31, so 118 bits: nobody guesses one, however fast the coordinator answers."""
+
+
+def _new_codes(count: int) -> list[str]:
     """One-time codes, easy to read out: groups of four.
 
     Example:
-        >>> len(new_codes(2)[0])
+        >>> len(_new_codes(2)[0])
         29
     """
     alphabet = "abcdefghjkmnpqrstuvwxyz23456789"  # without those that look alike
-    return ["-".join(_group(alphabet) for _ in range(CODE_LETTERS // 4)) for _ in range(count)]
-
-
-def _group(alphabet: str) -> str:
-    return "".join(secrets.choice(alphabet) for _ in range(4))
+    letters = ("".join(secrets.choice(alphabet) for _ in range(CODE_LETTERS)) for _ in range(count))
+    return ["-".join(code[first : first + 4] for first in range(0, CODE_LETTERS, 4)) for code in letters]
 
 
 def issue_codes(store: Store, count: int, weight: int, hours: float, who: str) -> list[str]:
@@ -202,7 +202,7 @@ def issue_codes(store: Store, count: int, weight: int, hours: float, who: str) -
         StoreProblem: the store failed.
     """
     check_codes(count, weight, hours)
-    codes = new_codes(count)
+    codes = _new_codes(count)
     store.add_codes([hashed(code) for code in codes], weight, time.time() + 3600.0 * hours, who)
     return codes
 

@@ -1,4 +1,4 @@
-"""A real run as the same `Trajectory` that a simulation gives, for `turnout show`, `turnout report` and your code."""
+"""A real run for other programs: a row for each round or device, or the same `Trajectory` that a simulation gives."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def device_rows(store: Store) -> Rows:
 
 
 def export(store: Store) -> Trajectory:
-    """The books of a store as a trajectory; costs are unknown, so is the total cost.
+    """The closed rounds of a store as a trajectory; costs are unknown, so is the total cost.
 
     The histories are there if they move by the bit, which the coordinator knows as well as the device.
 
@@ -111,7 +111,7 @@ def export(store: Store) -> Trajectory:
 
 
 class _Histories:
-    """The devices' histories, replayed from the books with the devices' own arithmetic."""
+    """The devices' histories, replayed from the store with the devices' own arithmetic."""
 
     def __init__(self, rules: Rules, members: Members, left: Any) -> None:
         self._averaging, self._joined, self._left = rules.averaging, members.joined, left

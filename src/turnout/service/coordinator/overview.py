@@ -26,6 +26,12 @@ PAGE = 50
 ALL = "all"
 """Of whatever state."""
 
+REMEMBERED = 1000
+"""Closed rounds that the page can draw."""
+
+EXACT_REPORTS = 1000
+"""Up to so many reports the account is of just as many; beyond, of up to a hundredth more, since it takes longer."""
+
 
 def device_list(roll: Roll, *, state: str = ALL, number: int | None = None, page: int = 1) -> dict[str, Any]:
     """A page of the roll, by ascending number, and how many devices there are of each state.
@@ -73,92 +79,80 @@ def _line(roll: Roll, slot: int, state: str) -> dict[str, Any]:
     return line | {"left": device.left, "missed": None if state == LEFT else roll.missed[slot], "state": state}
 
 
-REMEMBERED = 1000
-"""Closed rounds that the page can draw."""
-
-EXACT_REPORTS = 1000
-"""Up to so many reports the account is of just as many; beyond, of up to a hundredth more, since it takes longer."""
-
-
 class Overview:
-    """A coordinator as its operator has it before him.
+    """A coordinator as its operator sees it.
 
     Args:
         coordinator: whose state it is.
     """
 
     def __init__(self, coordinator: Coordinator) -> None:
-        self._coordinator = coordinator
-        self._began, rules = coordinator.clock(), coordinator.rules
+        self._sync, self._events, self._replays = coordinator.sync, coordinator.events, coordinator.devices.replays
+        self._began, rules = self._sync.clock(), self._sync.rules
         self._public = PublicAccount(rules.mechanism, rules.delta, rules.observers[0])
         self._account = self._count_up(0)
         self._rounds: deque[dict[str, Any]] = deque(maxlen=REMEMBERED)
 
     async def load(self) -> None:
-        """Read the last rounds of the books, and whether these were ever restored; once, before anyone looks."""
-        coordinator, rules = self._coordinator, self._coordinator.rules
-        if any(change.what == "restored" for change in await coordinator.in_store(coordinator.store.changes)):
+        """Read the last rounds from the store, and whether it was ever restored; once, before anyone looks."""
+        sync, rules = self._sync, self._sync.rules
+        if any(change.what == "restored" for change in await self.log()):
             observer = replace(rules.observers[0], assuming=(*rules.assuming, LOST_ROUNDS))
             self._public = PublicAccount(rules.mechanism, rules.delta, observer)
             self._account = self._count_up(0)
-        first = max(0, coordinator.position.round - REMEMBERED)
-        history = await coordinator.in_store(
-            lambda: [as_numbers(closed) for closed in coordinator.store.history(first)]
-        )
-        self._rounds.extend(history)
+        first = max(0, sync.open.number - REMEMBERED)
+        self._rounds.extend(await sync.call(lambda: list(map(_as_numbers, sync.store.history(first)))))
 
     async def follow(self) -> None:
         """Keep the last rounds up to date, and the account ahead of them, until cancelled."""
-        coordinator, version = self._coordinator, -1
-        while not coordinator.stopping:
-            self._note(coordinator.last)
+        version = -1
+        while not self._events.stopping:
+            self._note(self._sync.closed.last)
             reports = self._reports_at_most()
             if 1.005 * reports > self._account["reports"] >= EXACT_REPORTS:
                 self._account = await asyncio.to_thread(self._count_up, _with_room(reports))
-            version = await coordinator.watch(version)
+            version = await self._events.changed(version)
 
     def snapshot(self) -> dict[str, Any]:
         """Where the run stands, ready for JSON."""
-        coordinator, rules, open = self._coordinator, self._coordinator.rules, self._coordinator.open
-        members, gone = len(coordinator.roll.slots), coordinator.roll.gone()
-        waiting = max(0, rules.wait_for - len(coordinator.roll)) if coordinator.position.round == 0 else 0
+        sync, rules, open, last = self._sync, self._sync.rules, self._sync.open, self._sync.closed.last
         return {
-            "run": coordinator.run.name,
+            "run": sync.run.name,
             "round": open.number,
-            "mode": coordinator.control.mode,
-            "capacity": coordinator.control.capacity,
+            "mode": sync.control.mode,
+            "capacity": sync.control.capacity,
             "hard_limit": rules.safety.hard_limit,
             "reachable": self._reachable(),
-            "most_signal": rules.most_signal(coordinator.control.capacity),
-            "signal": coordinator.position.signal,
-            "offered": coordinator.position.offered,
-            "members": members,
+            "most_signal": rules.most_signal(sync.control.capacity),
+            "signal": open.position.signal,
+            "offered": open.position.offered,
+            "members": len(sync.roll.slots),
             "heard": open.heard,
             "late": max(0, open.due),
-            "gone": gone,
-            "waiting_for": waiting,
-            "frozen": coordinator.last is not None and coordinator.last.frozen,
-            "open_seconds": round(coordinator.clock() - open.opened, 3),
+            "gone": sync.roll.gone(),
+            "waiting_for": max(0, rules.wait_for - len(sync.roll)) if open.number == 0 else 0,
+            "frozen": last is not None and last.frozen,
+            "open_seconds": round(sync.clock() - open.opened, 3),
             "round_seconds": rules.timing.round,
             "deadline": rules.timing.deadline,
-            "leader": coordinator.leads,
+            "leader": sync.leads,
             "version": __version__,
-            "uptime": round(coordinator.clock() - self._began, 1),
+            "uptime": round(sync.clock() - self._began, 1),
             "account": self._at_most(),
-            "faults": dict(coordinator.faults),
-            "counters": dict(coordinator.counters) | {"held": len(coordinator.waiting)},
+            "faults": dict(self._events.faults),
+            "counters": dict(self._events.counters) | {"held": len(open.held)},
         }
 
     def recent(self, rounds: int) -> list[dict[str, Any]]:
         """The last closed rounds, oldest first."""
-        self._note(self._coordinator.last)
+        self._note(self._sync.closed.last)
         return list(self._rounds)[-rounds:] if rounds > 0 else []
 
     async def changed(self, since: int) -> int:
         """Wait until something has changed; at most four times a second."""
-        version = await self._coordinator.watch(since)
+        await self._events.changed(since)
         await asyncio.sleep(0.25)
-        return max(version, self._coordinator.version)
+        return self._events.version
 
     async def change(self, who: str, *, capacity: float | None = None, mode: str | None = None) -> None:
         """Set the capacity or the mode."""
@@ -166,44 +160,40 @@ class Overview:
             raise invalid("mode", f"one of {', '.join(MODES)}", repr(mode), "use one of these")
         if capacity is not None and not 0.0 < capacity < math.inf:
             raise invalid("capacity", "above 0 and finite", capacity, "give what is needed in each round")
-        await self._coordinator.change(who, capacity=capacity, mode=mode)
+        await self._sync.change(who, capacity=capacity, mode=mode)
 
     async def revoke(self, slot: int, who: str) -> None:
         """Void a device's token."""
-        if not 0 <= slot < len(self._coordinator.roll):
-            raise invalid("device", f"from 0 to {len(self._coordinator.roll) - 1}", slot, "see the list of devices")
-        await self._coordinator.withdraw(slot, who, "revoked")
+        if not 0 <= slot < len(self._sync.roll):
+            raise invalid("device", f"from 0 to {len(self._sync.roll) - 1}", slot, "see the list of devices")
+        await self._sync.withdraw(slot, who, "revoked")
 
     async def issue_codes(self, count: int, weight: int, hours: float, who: str) -> list[str]:
         """New one-time codes; only their hashes are kept."""
-        store = self._coordinator.store
-        return await self._coordinator.in_store(issue_codes, store, count, weight, hours, who)
+        return await self._sync.call(issue_codes, self._sync.store, count, weight, hours, who)
 
     async def log(self) -> list[Change]:
         """The audit log."""
-        return await self._coordinator.in_store(self._coordinator.store.changes)
+        return await self._sync.call(self._sync.store.changes)
 
     async def devices(self, *, state: str = ALL, number: int | None = None, page: int = 1) -> dict[str, Any]:
         """A page of the list of devices, and the open round; as of `device_list`."""
-        coordinator = self._coordinator
-        found = device_list(coordinator.roll, state=state, number=number, page=page)
-        return {"round": coordinator.open.number} | found
+        return {"round": self._sync.open.number} | device_list(self._sync.roll, state=state, number=number, page=page)
 
     def _note(self, closed: ClosedRound | None) -> None:
         if closed is not None and (not self._rounds or self._rounds[-1]["round"] < closed.round):
-            self._rounds.append(as_numbers(closed))
+            self._rounds.append(_as_numbers(closed))
 
     def _reachable(self) -> list[float]:
         """The least and the most turnout, on average, that the members bring at any signal."""
-        members, limit = self._coordinator.roll.members(), self._coordinator.rules.safety.hard_limit
+        members, limit = self._sync.roll.members(), self._sync.rules.safety.hard_limit
         weight = float(members.weight[members.here].sum())
-        least, most = (float(chance) * weight for chance in widest(self._coordinator.rules.mechanism))
+        least, most = (float(chance) * weight for chance in widest(self._sync.rules.mechanism))
         return [least, most if limit is None else min(most, limit)]
 
     def _reports_at_most(self) -> int:
         """That any device has made in this run: in every round, the open one and those that a restore has lost."""
-        coordinator = self._coordinator
-        return max(coordinator.position.round, coordinator.replays.most()) + 1
+        return max(self._sync.open.number, self._replays.most()) + 1
 
     def _at_most(self) -> dict[str, Any]:
         """What every device has given away at most; never less than it has."""
@@ -232,7 +222,7 @@ def _with_room(reports: int) -> int:
     return reports if reports < EXACT_REPORTS else reports + reports // 100
 
 
-def as_numbers(closed: ClosedRound) -> dict[str, Any]:
+def _as_numbers(closed: ClosedRound) -> dict[str, Any]:
     """A closed round without its devices."""
     names = ("round", "signal", "participants", "demand", "capacity", "members", "heard", "frozen")
     numbers = {name: getattr(closed, name) for name in names}

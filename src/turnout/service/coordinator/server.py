@@ -19,8 +19,7 @@ from turnout.service import check_run_name, first_position, rules_from_settings
 from turnout.service.coordinator.coordinator import Coordinator
 from turnout.service.coordinator.device_app import DeviceApp
 from turnout.service.coordinator.overview import Overview
-from turnout.service.http import Bound, Listener, serve_listeners
-from turnout.service.http.bounded_http import Bounds
+from turnout.service.http import Bound, Bounds, Listener, serve_listeners
 from turnout.service.operator import LOOPBACK, operator_app
 from turnout.service.store import Run, Store
 from turnout.settings import Table
@@ -130,7 +129,7 @@ async def serve(
     coordinator, stop = Coordinator(store), stop or asyncio.Event()
     overview = Overview(coordinator)
     page = operator_app(overview, password_hash=password_hash, allowed_hosts=_names(operator))
-    page.count = coordinator.count
+    page.count = coordinator.events.count
     listeners = {"devices": devices.listener(DeviceApp(coordinator)), "operator": operator.listener(page)}
     await overview.load()
     coordinator.start()

@@ -1,41 +1,73 @@
-"""The coordinator's listeners: several ASGI applications in one event loop, bounded, with TLS, and a graceful end."""
+"""The coordinator's listeners: several ASGI applications in one event loop, with TLS, limits, and a graceful end.
+
+Uvicorn does the HTTP, by its public interface alone. What it cannot bound (heads that arrive slowly, connections that
+send nothing, connections per address) a proxy in front does: examples/fleet/nginx.conf.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
+import math
+import os
 import signal
 import socket
 import threading
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
 from turnout.errors import MissingExtra, TurnoutError, invalid
 from turnout.service import Log, allow_files
 from turnout.service.http.asgi import Application
-from turnout.service.http.bounded_http import bounded
 from turnout.service.http.certificate import Certificate, tls_context
-from turnout.service.http.gate import Bounds, Gate
 from turnout.service.http.limits import is_loopback
 
 try:
+    import httptools  # noqa: F401
     import uvicorn
 except ImportError as error:
-    raise MissingExtra("the coordinator", library="uvicorn", extra="server") from error
+    raise MissingExtra("the coordinator", library=error.name or "uvicorn", extra="server") from error
 
 BACKLOG = 65_535
-"""Connections that wait to be taken; the system allows fewer. A whole fleet comes back at once after an outage."""
+"""Connections that wait to be taken; the system allows fewer. A whole fleet returns at once after an outage."""
 
 UNSENT_BYTES = 256 * 1024
 """Of one connection that the system keeps; a client that reads nothing soon shows, and costs no more than this."""
 
 OTHER_FILES = 256
-"""Open files that are no connections: the store, the program, connections that are being turned away."""
+"""Open files that are no connections: the store, the program, connections that are being refused."""
 
 _log = Log("listeners")
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """What one listener grants its clients.
+
+    Args:
+        head_bytes: of request line and headers, where others than this machine can connect.
+        idle_seconds: from an answer to the next request.
+        stall_seconds: for which a client may take nothing of its answer (on Linux).
+        most_connections: of which each has one request at a time. So many open files are asked for; while there are
+            more than twice as many connections, all requests are answered 503.
+
+    Example:
+        >>> Bounds(idle_seconds=5).head_bytes
+        8192
+    """
+
+    head_bytes: int = 8192
+    idle_seconds: int = 75
+    stall_seconds: float = 30.0
+    most_connections: int = 12_000
+
+    def __post_init__(self) -> None:
+        for bound in fields(self):
+            value = getattr(self, bound.name)
+            if not 0 < value < math.inf:
+                raise invalid(bound.name, "above 0 and finite", value, f"the usual value is {bound.default}")
 
 
 @dataclass(frozen=True)
@@ -72,12 +104,12 @@ class Bound:
     Attributes:
         url: where, such as `https://127.0.0.1:8443`.
         port: the one that it has.
-        gate: who is connected, and what was refused.
+        most_connections: fewer than wanted where the system does not allow as many open files.
     """
 
     url: str
     port: int
-    gate: Gate
+    most_connections: int
 
 
 async def _nothing() -> None:
@@ -91,14 +123,14 @@ async def serve_listeners(
     stopping: Callable[[], Awaitable[None]] = _nothing,
     stop: asyncio.Event | None = None,
     stopping_seconds: float = 30.0,
-    closing_seconds: float = 5.0,
+    closing_seconds: int = 5,
     certificate_seconds: float = 60.0,
 ) -> None:
-    """Serve until SIGTERM, SIGINT or `stop`; then take nobody new, finish, and close.
+    """Serve until SIGTERM, SIGINT or `stop`; then finish, and close.
 
-    The end has an order: the listeners close; `stopping` is awaited, which answers the requests that are held;
-    then connections that are idle are closed, and the others once they are answered. A second signal ends the
-    process at once.
+    The end has an order: `stopping` is awaited, which answers the requests that are held; then the listeners close,
+    connections that are idle are closed, and the others once they are answered. A second signal ends the process at
+    once.
 
     Args:
         listeners: by name.
@@ -114,31 +146,32 @@ async def serve_listeners(
         FileProblem: a certificate cannot be used.
     """
     stop = stop or asyncio.Event()
-    servers = {name: _Server(listener, closing_seconds) for name, listener in _affordable(listeners).items()}
+    opened: dict[str, _Opened] = {}
     tasks: list[asyncio.Task[Any]] = []
     followers: list[asyncio.Task[None]] = []
-    try:
-        for server in servers.values():
-            await server.listen()
-        _warn_of_plain_http(servers)
-        with _signals(stop):
-            tasks = [asyncio.create_task(server.serve()) for server in servers.values()]
-            certificates = [server.certificate for server in servers.values() if server.certificate]
+    with _signals(stop) as take_signals:
+        try:
+            for name, listener in _affordable(listeners).items():
+                opened[name] = await _open(listener, closing_seconds)
+            _warn_of_plain_http(opened)
+            tasks = [asyncio.create_task(one.server.serve(one.sockets)) for one in opened.values()]
+            while not all(one.server.started for one in opened.values()) and not any(task.done() for task in tasks):
+                await asyncio.sleep(0.001)
+            take_signals()  # uvicorn has taken them for itself, each server from the last
+            certificates = [one.certificate for one in opened.values() if one.certificate]
             followers = [asyncio.create_task(_follow(one, certificate_seconds)) for one in certificates]
-            bound({name: server.bound() for name, server in servers.items()})
+            bound({name: one.bound() for name, one in opened.items()})
             await _first_of(asyncio.create_task(stop.wait()), *tasks)
-            for server in servers.values():
-                server.take_nobody()
             await _within(stopping_seconds, stopping())
-            for server in servers.values():
-                server.should_exit = True
+            for one in opened.values():
+                one.server.should_exit = True
             await asyncio.gather(*tasks)
-    finally:
-        for task in [*tasks, *followers]:
-            task.cancel()
-        for server in servers.values():
-            server.take_nobody()
-            server.drop_all()
+        finally:
+            for task in [*tasks, *followers]:
+                task.cancel()
+            for one in opened.values():
+                for taken in one.sockets:
+                    taken.close()
 
 
 def _affordable(listeners: Mapping[str, Listener]) -> dict[str, Listener]:
@@ -155,8 +188,8 @@ def _affordable(listeners: Mapping[str, Listener]) -> dict[str, Listener]:
     return fewer
 
 
-def _warn_of_plain_http(servers: Mapping[str, _Server]) -> None:
-    plain = sorted(name for name, server in servers.items() if server.is_plain_beyond_this_machine())
+def _warn_of_plain_http(opened: Mapping[str, _Opened]) -> None:
+    plain = sorted(name for name, one in opened.items() if one.certificate is None and not _only_here(one.sockets))
     if plain:
         _log.warning(
             "plain HTTP beyond this machine: tokens and passwords travel in the clear unless a proxy in front does TLS",
@@ -189,80 +222,58 @@ async def _within(seconds: float, hook: Awaitable[None]) -> None:
         _log.error("stopping failed", trace=problem)
 
 
-class _Server(uvicorn.Server):
-    """Uvicorn's server of one application, which neither binds nor handles signals by itself."""
+@dataclass(frozen=True)
+class _Opened:
+    """A listener with its sockets, and uvicorn's server for them."""
 
-    def __init__(self, listener: Listener, closing_seconds: float) -> None:
-        self.listener = listener
-        self.protocol = bounded(listener.bounds)
-        self.certificate = None if listener.certificate is None else Certificate(listener.certificate, listener.key)
-        self.taken: list[socket.socket] = []
-        config = uvicorn.Config(
-            listener.app,
-            http=self.protocol,
-            ws="none",
-            lifespan="off",
-            interface="asgi3",
-            log_config=None,
-            log_level="warning",
-            access_log=False,
-            proxy_headers=False,
-            server_header=False,
-            timeout_graceful_shutdown=closing_seconds,  # type: ignore[arg-type]
-        )
-        config.load()
-        super().__init__(config)
-        self.servers = []
-
-    async def listen(self) -> None:
-        """Take the address, and connections from now on. (Uvicorn's own leaves a TLS handshake a minute's time.)"""
-        host, port = self.listener.host, self.listener.port
-        loop = asyncio.get_running_loop()
-        protocol = functools.partial(self.protocol, config=self.config, server_state=self.server_state, app_state={})
-        tls = self.certificate.context if self.certificate else None
-        patience = self.listener.bounds.head_seconds if tls else None
-        try:
-            found = await loop.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-            self.taken = bind_all(found)
-            for taken in self.taken:
-                server = await loop.create_server(
-                    protocol, sock=taken, ssl=tls, backlog=BACKLOG, ssl_handshake_timeout=patience
-                )
-                self.servers.append(server)
-        except OSError as problem:
-            raise _cannot_listen(self.listener, problem) from problem
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """`listen` did it."""
-        self.started = True
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """`serve_listeners` does."""
-        yield
+    listener: Listener
+    sockets: list[socket.socket]
+    certificate: Certificate | None
+    server: uvicorn.Server
 
     def bound(self) -> Bound:
-        """Where it listens."""
-        port = self.taken[0].getsockname()[1]
+        port = self.sockets[0].getsockname()[1]
         host = self.listener.host or "127.0.0.1"
         shown = f"[{host}]" if ":" in host else host
-        return Bound(f"http{'s' if self.certificate else ''}://{shown}:{port}", port, self.protocol.gate)
+        url = f"http{'s' if self.certificate else ''}://{shown}:{port}"
+        return Bound(url, port, self.listener.bounds.most_connections)
 
-    def is_plain_beyond_this_machine(self) -> bool:
-        """Whether others can listen in."""
-        return self.certificate is None and not all(is_loopback(taken.getsockname()[0]) for taken in self.taken)
 
-    def take_nobody(self) -> None:
-        """Close the listening sockets; who is connected stays."""
-        for server in self.servers:
-            server.close()
-        for taken in self.taken:
-            taken.close()
+async def _open(listener: Listener, closing_seconds: int) -> _Opened:
+    certificate = None if listener.certificate is None else Certificate(listener.certificate, listener.key)
+    loop, where = asyncio.get_running_loop(), (listener.host or None, listener.port)
+    try:
+        found = await loop.getaddrinfo(*where, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        sockets = bind_all(found, listener.bounds.stall_seconds)
+    except OSError as problem:
+        raise _cannot_listen(listener, problem) from problem
+    bounds = listener.bounds
+    config = uvicorn.Config(
+        listener.app,
+        # Only h11 bounds a request's head. Where only this machine can connect, as behind a proxy, httptools is faster.
+        http="httptools" if _only_here(sockets) else "h11",
+        # A request counts until some time after its answer: where all devices ask again at once, each counts twice.
+        limit_concurrency=2 * bounds.most_connections + 1,
+        h11_max_incomplete_event_size=bounds.head_bytes,
+        timeout_keep_alive=bounds.idle_seconds,
+        timeout_graceful_shutdown=closing_seconds,
+        backlog=BACKLOG,
+        ssl_context_factory=None if certificate is None else lambda *_: certificate.context,
+        proxy_headers="FORWARDED_ALLOW_IPS" in os.environ,  # uvicorn reads from it which proxy to believe
+        server_header=False,
+        ws="none",
+        lifespan="off",
+        interface="asgi3",
+        access_log=False,
+        log_config=None,
+        log_level="error",  # a warning for each malformed request would let strangers fill the disk
+    )
+    return _Opened(listener, sockets, certificate, uvicorn.Server(config))
 
-    def drop_all(self) -> None:
-        """End what is left of the connections."""
-        for connection in list(self.protocol.gate.connections):
-            connection.transport.abort()
+
+def _only_here(sockets: Sequence[socket.socket]) -> bool:
+    """Whether only this machine can connect."""
+    return all(is_loopback(one.getsockname()[0]) for one in sockets)
 
 
 def _cannot_listen(listener: Listener, problem: OSError) -> TurnoutError:
@@ -283,14 +294,18 @@ def check(listener: Listener) -> None:
         found = socket.getaddrinfo(
             listener.host or None, listener.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )
-        for taken in bind_all(found):
+        for taken in bind_all(found, listener.bounds.stall_seconds):
             taken.close()
     except OSError as problem:
         raise _cannot_listen(listener, problem) from problem
 
 
-def bind_all(found: Sequence[tuple[Any, ...]]) -> list[socket.socket]:
-    """A socket for each address of a name, all on one port, also where any is wanted.
+def bind_all(found: Sequence[tuple[Any, ...]], stall_seconds: float) -> list[socket.socket]:
+    """A listening socket for each address of a name, all on one port, also where any is wanted.
+
+    Args:
+        found: as `getaddrinfo` gives them.
+        stall_seconds: after which the system drops a connection that takes nothing of its answer.
 
     Raises:
         OSError: one is not to be had.
@@ -301,11 +316,14 @@ def bind_all(found: Sequence[tuple[Any, ...]]) -> list[socket.socket]:
             new = socket.socket(family, kind, protocol)
             sockets.append(new)
             new.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            new.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, UNSENT_BYTES)  # connections inherit it
+            new.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, UNSENT_BYTES)  # connections inherit options
+            if hasattr(socket, "TCP_USER_TIMEOUT"):
+                new.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, math.ceil(1000 * stall_seconds))
             if family == socket.AF_INET6:
                 new.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
             port = address[1] or (sockets[0].getsockname()[1] if len(sockets) > 1 else 0)
             new.bind((address[0], port, *address[2:]))
+            new.listen(BACKLOG)
             new.setblocking(False)
     except OSError:
         for one in sockets:
@@ -315,10 +333,10 @@ def bind_all(found: Sequence[tuple[Any, ...]]) -> list[socket.socket]:
 
 
 @contextlib.contextmanager
-def _signals(stop: asyncio.Event) -> Iterator[None]:
-    """The first SIGTERM or SIGINT sets `stop`; from then on they end the process, whatever it is at."""
+def _signals(stop: asyncio.Event) -> Iterator[Callable[[], None]]:
+    """Gives what takes SIGTERM and SIGINT: the first sets `stop`; from then on they end the process at once."""
     if threading.current_thread() is not threading.main_thread():
-        yield
+        yield lambda: None
         return
     loop, handled = asyncio.get_running_loop(), (signal.SIGTERM, signal.SIGINT)
     before = {number: signal.getsignal(number) for number in handled}
@@ -330,10 +348,12 @@ def _signals(stop: asyncio.Event) -> Iterator[None]:
             signal.signal(one, signal.SIG_DFL)
         stop.set()
 
-    for number in handled:
-        loop.add_signal_handler(number, first, number)
+    def take() -> None:
+        for number in handled:
+            loop.add_signal_handler(number, first, number)
+
     try:
-        yield
+        yield take
     finally:
         for number in handled:
             loop.remove_signal_handler(number)

@@ -25,7 +25,7 @@ SPARE_FILES = 64
 _HEADS_KEPT = 4096  # heads repeat: only the date in them changes
 
 
-class Head(NamedTuple):
+class _Head(NamedTuple):
     """What matters of an answer's first lines.
 
     Attributes:
@@ -39,15 +39,15 @@ class Head(NamedTuple):
     retry_after: float | None
 
 
-def read_head(lines: bytes) -> Head:
+def _read_head(lines: bytes) -> _Head:
     r"""Status line and headers, without the empty line.
 
     Raises:
         ProtocolProblem: it is not an HTTP/1.1 answer with a length.
 
     Example:
-        >>> read_head(b"HTTP/1.1 429 \r\nContent-Length: 40\r\nretry-after: 2")
-        Head(status=429, length=40, retry_after=2.0)
+        >>> _read_head(b"HTTP/1.1 429 \r\nContent-Length: 40\r\nretry-after: 2")
+        _Head(status=429, length=40, retry_after=2.0)
     """
     first, *rest = lines.decode("latin-1").split("\r\n")
     version, _, status = first.partition(" ")
@@ -58,17 +58,17 @@ def read_head(lines: bytes) -> Head:
     if int(length) > LARGEST_REPLY:
         raise ProtocolProblem(f"an answer must have at most {LARGEST_REPLY} bytes, got {length}: not a coordinator")
     wait = named.get("retry-after", "")
-    return Head(int(status[:3]), int(length), float(wait) if wait.isdigit() else None)
+    return _Head(int(status[:3]), int(length), float(wait) if wait.isdigit() else None)
 
 
-class Listener(Protocol):
+class _Listener(Protocol):
     """Who is told what a connection hears."""
 
     def connected(self, device: int, transport: asyncio.Transport) -> None:
         """A connection stands."""
         ...
 
-    def heard(self, device: int, head: Head, body: bytes) -> None:
+    def heard(self, device: int, head: _Head, body: bytes) -> None:
         """An answer is complete."""
         ...
 
@@ -81,7 +81,7 @@ class Listener(Protocol):
         ...
 
 
-class Connection(asyncio.Protocol):
+class _Connection(asyncio.Protocol):
     """Cuts what arrives into answers.
 
     Args:
@@ -92,7 +92,7 @@ class Connection(asyncio.Protocol):
 
     __slots__ = ("_device", "_heads", "_listener", "_rest", "_transport")
 
-    def __init__(self, device: int, listener: Listener, heads: dict[bytes, Head]) -> None:
+    def __init__(self, device: int, listener: _Listener, heads: dict[bytes, _Head]) -> None:
         self._device, self._listener, self._heads = device, listener, heads
         self._rest, self._transport = b"", cast(asyncio.Transport | None, None)
 
@@ -128,10 +128,10 @@ class Connection(asyncio.Protocol):
             data = data[stop:]
         self._rest = data
 
-    def _new_head(self, lines: bytes) -> Head:
+    def _new_head(self, lines: bytes) -> _Head:
         if len(self._heads) >= _HEADS_KEPT:
             self._heads.clear()
-        head = self._heads[lines] = read_head(lines)
+        head = self._heads[lines] = _read_head(lines)
         return head
 
     def _close(self, problem: ProtocolProblem) -> None:
@@ -146,16 +146,6 @@ def request_head(address: Address, method: str, path: str, *, token: str = "") -
     lines = [f"{method} {address.prefix}{path} HTTP/1.1", f"Host: {address.name}"]
     lines += [f"Authorization: Bearer {token}"] if token else []
     return "\r\n".join([*lines, "Content-Type: application/json", ""]).encode()
-
-
-async def connect(address: Address, connection: asyncio.Protocol) -> None:
-    """Open the connection.
-
-    Raises:
-        OSError: it cannot be.
-    """
-    more: dict[str, Any] = {"ssl": address.tls, "server_hostname": address.host} if address.tls else {}
-    await asyncio.get_running_loop().create_connection(lambda: connection, address.host, address.port, **more)
 
 
 def with_body(body: bytes) -> bytes:
@@ -244,7 +234,7 @@ class Switchboard:
         self._waiting = 0
         self._arrived: defaultdict[Arrival, list[int]] = defaultdict(list)
         self._delivery: asyncio.Handle | None = None
-        self._heads: dict[bytes, Head] = {}
+        self._heads: dict[bytes, _Head] = {}
         self._to_dial: deque[int] = deque()
         self._dialling: dict[int, asyncio.Task[None]] = {}
         self._failures: dict[int, int] = {}
@@ -276,7 +266,7 @@ class Switchboard:
         """Close the connection of a device that awaits nothing."""
         transport, self._transports[device] = self._transports[device], None
         if transport is not None:
-            self._was_connected[device] = 0  # it comes back on purpose: no reconnect
+            self._was_connected[device] = 0  # it returns on purpose: no reconnect
             transport.abort()
 
     def later(self, seconds: float, action: Callable[..., None], *arguments: Any) -> None:
@@ -321,7 +311,7 @@ class Switchboard:
             self._sent_at[device] = self._loop.time()
             transport.write(self._requests[device])
 
-    def heard(self, device: int, head: Head, body: bytes) -> None:
+    def heard(self, device: int, head: _Head, body: bytes) -> None:
         """An answer is put to those that say the same."""
         kind = self._awaits[device]
         if kind == NOTHING:
@@ -382,8 +372,10 @@ class Switchboard:
                 self._dialling[device] = self._loop.create_task(self._connect(device))
 
     async def _connect(self, device: int) -> None:
+        address, connection = self._address, _Connection(device, self, self._heads)
+        more: dict[str, Any] = {"ssl": address.tls, "server_hostname": address.host} if address.tls else {}
         try:
-            await connect(self._address, Connection(device, self, self._heads))
+            await self._loop.create_connection(lambda: connection, address.host, address.port, **more)
         except OSError as error:
             self._unconnected(device, error)
         finally:

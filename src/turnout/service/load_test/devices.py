@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
 
-from turnout.algorithm import Averaging, ClientState, Coins, Mechanism, Prior, client_step, mechanism_from_settings
-from turnout.client import missed
+from turnout.algorithm import Averaging, Coins, Mechanism, Prior, client_step, mechanism_from_settings
+from turnout.client import History
 from turnout.errors import invalid
 from turnout.problem import ENROLMENT, Costs
 from turnout.service import Offer, ProtocolProblem, Welcome
@@ -24,7 +24,7 @@ class Rehearsal:
 
     Args:
         late: the share of devices that report late.
-        late_seconds: by how much at the most; drawn anew for every report.
+        late_seconds: by how much at the most; drawn again for every report.
         cut: the share that is offline for some rounds, below 1: the others see the rounds go by.
         cut_first: the first of these rounds.
         cut_rounds: how many.
@@ -75,7 +75,7 @@ class Rehearsal:
         return bool(self.cut) and self.cut_first <= round < self.cut_first + self.cut_rounds
 
     def pause(self, seconds: float) -> float:
-        """Such a time, half as much less or more, drawn: not everyone comes back in the same moment."""
+        """Such a time, half as much less or more, drawn: not everyone returns in the same moment."""
         return seconds * float(self._random.uniform(0.5, 1.5))
 
     def _some(self, share: float, devices: int) -> Some:
@@ -95,8 +95,7 @@ NEVER = -1
 class Devices:
     """Histories that move by what the coordinator acknowledged, and by nothing else.
 
-    A history is kept as it was before the open round, together with what it becomes if the report counts. If it
-    does not, the round is one without participation. Nothing is on disk: who needs that uses `turnout join`.
+    Nothing is on disk: a device that needs that uses `turnout join`.
 
     Args:
         costs: of all devices, never sent.
@@ -106,27 +105,21 @@ class Devices:
         keep: how many rounds stay on file; None: all.
 
     Attributes:
-        last: the newest round that each has decided or missed, shape (devices,).
+        history: what each has participated in.
         reported: the round whose report is on its way, shape (devices,).
-        unsettled: whether `last` awaits its acknowledgement, shape (devices,).
     """
 
     def __init__(self, costs: Costs, coins: Coins, welcome: Welcome, record: FleetRecord, keep: int | None) -> None:
         count = len(costs)
         self.welcome, self._costs, self._coins, self._record, self._keep = welcome, costs, coins, record, keep
-        self._prior = Prior(welcome.prior_average, welcome.prior_rounds)
         self._averaging = Averaging(welcome.remember, welcome.by)
+        self.history = History.begin(Prior(welcome.prior_average, welcome.prior_rounds), self._averaging, count)
         self._mechanism: Mechanism = mechanism_from_settings(Table(welcome.mechanism, "mechanism"))
-        self._participations = np.full(count, self._prior.participations)
-        self._rounds = np.full(count, float(self._prior.rounds))
-        self._if_counted = self._participations.copy()
         self._weights = np.ones(count, np.int64)
         self._draws = self._coins.uniform(np.arange(count), 0, ENROLMENT)
         self._memory: Costs | None = None
         self._stale = self._mechanism.releases_once
-        self.last = np.full(count, NEVER)
         self.reported = np.full(count, NEVER)
-        self.unsettled = np.zeros(count, np.bool_)
         record.weights = self._weights
 
     def join(self, device: int, welcome: Welcome) -> None:
@@ -141,7 +134,7 @@ class Devices:
         if welcome.weight != self._weights[device]:
             self._weights[device] = welcome.weight
             self._stale = self._mechanism.releases_once
-        self.last[device] = welcome.offer.round - 1
+        self.history.last[device] = welcome.offer.round - 1
 
     def settle(self, batch: Batch, round: int, counted: bool, heard: tuple[float, float]) -> int:
         """These devices know what became of their report of a round; returns how many were told otherwise before.
@@ -149,7 +142,7 @@ class Devices:
         Args:
             batch: who.
             round: which.
-            counted: whether it stands in the books as reported.
+            counted: whether the coordinator has it as reported.
             heard: when the first and the last of them heard it.
         """
         seen = self._record.rounds.get(round)
@@ -161,53 +154,36 @@ class Devices:
             seen.first_answer, seen.last_answer = seen.first_answer or heard[0], heard[1]
         else:
             contradicted = 0
-        open = batch[self.unsettled[batch] & (self.last[batch] == round)]
-        if len(open):
-            without = self._state(open).after(np.zeros(len(open)), self._averaging)
-            moves = counted or not self._averaging.takes_back
-            self._participations[open] = self._if_counted[open] if moves else without.participations
-            self._rounds[open] = without.rounds
-            self.unsettled[open] = False
+        self.history.acknowledge(round, counted, batch)
         return contradicted
 
     def decide(self, batch: Batch, offer: Offer) -> Bits:
         """The bits of these devices for an offered round, shape (batch,): tossed once, and from the file ever after."""
         seen = self._record.seen(offer.round, offer.signal, self._keep)
         self.reported[batch] = offer.round
-        new = batch[self.last[batch] < offer.round]
+        new = batch[self.history.last[batch] < offer.round]
         if len(new):
-            self._miss(new, offer.round)
             seen.bits[new] = self._toss(new, offer)
-        # A round that it had missed comes again only after a restored backup. Its history has a "no".
+        # A round that it had missed is offered again only after a restored backup. Its history has a "no".
         seen.decided[batch] = True
         return seen.bits[batch]
 
     def _toss(self, batch: Batch, offer: Offer) -> Bits:
+        before = self.history.before(offer.round, batch)
         step = client_step(
             self._costs[batch],
             self._mechanism[batch],
-            self._state(batch),
+            replace(before, memory=self._released(batch)),
             offer.signal,
             self._coins.uniform(batch, offer.round),
             weights=self._weights[batch],
             averaging=self._averaging,
         )
-        self._if_counted[batch] = step.state.participations
-        self.unsettled[batch], self.last[batch] = True, offer.round
+        self.history.add(offer.round, before, step.state, batch)
         return step.participates
 
-    def _miss(self, batch: Batch, round: int) -> None:
-        """An unanswered round and those never offered count as not participating."""
-        gaps = round - 1 - self.last[batch] + self.unsettled[batch]
-        self.unsettled[batch] = False
-        for gap in np.unique(gaps[gaps > 0]):
-            late = batch[gaps == gap]
-            state = missed(self._state(late), int(gap), self._averaging)
-            self._participations[late], self._rounds[late] = state.participations, state.rounds
-
-    def _state(self, batch: Batch) -> ClientState:
+    def _released(self, batch: Batch) -> Costs | None:
         if self._stale:  # the same draws again: only the release of a device whose weight became known differs
             self._memory = self._mechanism.enrol(self._costs, self._draws, self._weights)
             self._stale = False
-        memory = None if self._memory is None else self._memory[batch]
-        return ClientState(self._participations[batch], self._rounds[batch], memory)
+        return None if self._memory is None else self._memory[batch]

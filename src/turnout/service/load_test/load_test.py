@@ -2,7 +2,7 @@
 
 Each device has a connection of its own and says what a real one says. There is neither a task nor a timer for
 each: answers that arrive about together are handled together, and `client_step` decides for all of them at once.
-Nothing is durable: a fleet that is started again enrols anew, with new codes.
+Nothing is durable: a fleet that is started again enrols again, with new codes.
 """
 
 from __future__ import annotations
@@ -162,7 +162,9 @@ class Fleet:
         self._end = math.inf if self._to_enrol else self._newest + self._rounds
         joined = np.flatnonzero(np.isin(self._where, (ACTIVE, CUT, DONE)))
         self._where[joined] = ACTIVE
-        unanswered = np.zeros(len(joined), np.bool_) if self._devices is None else self._devices.unsettled[joined]
+        unanswered = (
+            np.zeros(len(joined), np.bool_) if self._devices is None else self._devices.history.unsettled[joined]
+        )
         for device in joined[~unanswered].tolist():
             self._ask(device)
         for offer, batch in self._unanswered(joined[unanswered]):
@@ -173,7 +175,7 @@ class Fleet:
         """These devices by the round whose answer they await."""
         if self._devices is None:
             return []
-        last = self._devices.last[devices]
+        last = self._devices.history.last[devices]
         signals = {round: self.record.rounds[round].signal for round in np.unique(last).tolist()}
         return [(Offer(round, signal), devices[last == round]) for round, signal in signals.items()]
 
@@ -265,7 +267,7 @@ class Fleet:
             self.record.faults["acknowledged otherwise before"] += contradictions
 
     def _objected(self, batch: Batch, value: Any, offers: Offers) -> None:
-        """A 409: another bit is in the books, the round is not open yet there, or it is another run."""
+        """A 409: the coordinator has another bit, the round is not open yet there, or it is another run."""
         assert self._devices is not None
         said = fields(value, {"error": str, "next": object}, "objection")
         offer = None if said["next"] is None else Offer.read(said["next"])

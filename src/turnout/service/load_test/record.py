@@ -64,7 +64,7 @@ class FleetRecord:
         devices: how many there are.
         run: the run's name; "" before anyone was welcome.
         weights: what each device counts for, shape (devices,).
-        tokens: by device, "" for one that never enrolled; with them a test finds a device in the coordinator's books.
+        tokens: by device, "" for one that never enrolled; with them a test finds a device in the coordinator's store.
         rounds: the rounds that are kept, by number, ascending.
         requests: sent, also again.
         reconnects: connections that had to be made again.
@@ -129,7 +129,7 @@ class FleetRecord:
         return self.rounds[round]
 
     def finish(self, interrupted: bool) -> None:
-        """Nothing more comes for now."""
+        """The run is over for now."""
         self.interrupted = interrupted
         self.rounds = dict(sorted(self.rounds.items()))
 

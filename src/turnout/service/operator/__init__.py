@@ -3,12 +3,24 @@
 It never sees a device's cost.
 """
 
-from turnout.service.operator.app import operator_app
-from turnout.service.operator.guard import LOOPBACK, matches, new_password_file, password_hash, read_password
-from turnout.service.operator.metrics import troubles
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from turnout._lazy import lazy
+
+if TYPE_CHECKING:
+    from turnout.service.operator.app import operator_app
+    from turnout.service.operator.guard import LOOPBACK, matches, new_password_file, password_hash, read_password
+    from turnout.service.operator.metrics import troubles
 
 __all__ = ["LOOPBACK", "matches", "new_password_file", "operator_app", "password_hash", "read_password", "troubles"]
 
-
-def __dir__() -> list[str]:
-    return __all__
+__getattr__, __dir__ = lazy(
+    __name__,
+    {
+        "app": ("operator_app",),
+        "guard": ("LOOPBACK", "matches", "new_password_file", "password_hash", "read_password"),
+        "metrics": ("troubles",),
+    },
+)

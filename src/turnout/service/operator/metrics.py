@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from prometheus_client.core import Metric
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 """Of the text that `exposition` gives."""
@@ -54,40 +57,52 @@ def exposition(snapshot: Mapping[str, Any], last: Mapping[str, Any] | None = Non
         >>> print(exposition({"round": 7, "mode": "running", "faults": {"full disk": 2}}))
         # HELP turnout_up 1 if nothing is wrong just now.
         # TYPE turnout_up gauge
-        turnout_up 1
+        turnout_up 1.0
         # HELP turnout_round The round that is open.
         # TYPE turnout_round gauge
-        turnout_round 7
+        turnout_round 7.0
         # HELP turnout_mode 1 for the mode that holds.
         # TYPE turnout_mode gauge
-        turnout_mode{mode="running"} 1
+        turnout_mode{mode="running"} 1.0
         # HELP turnout_faults_total What has gone wrong since the process began.
         # TYPE turnout_faults_total counter
-        turnout_faults_total{fault="full disk"} 2
+        turnout_faults_total{fault="full disk"} 2.0
         <BLANKLINE>
     """
-    return "".join(_lines(snapshot, last or {}))
+    from prometheus_client import CollectorRegistry, generate_latest  # `turnout status` does without the library
+
+    registry = CollectorRegistry()
+    registry.register(_Snapshot(snapshot, last or {}))
+    return generate_latest(registry).decode()
 
 
-def _lines(snapshot: Mapping[str, Any], last: Mapping[str, Any]) -> Iterator[str]:
-    yield from _metric("up", "1 if nothing is wrong just now.", {"": not troubles(snapshot)})
-    account = snapshot.get("account") or {}
-    said = {name: words + _held(account) if "epsilon" in name else words for name, words in _ACCOUNT.items()}
-    for names, values, prefix in ((_GAUGES, snapshot, ""), (_LAST, last, "last_"), (said, account, "account_")):
-        for name, words in names.items():
-            yield from _metric(prefix + name, words, {"": values.get(name)})
-    if "mode" in snapshot:
-        yield from _metric("mode", "1 for the mode that holds.", {f"mode={_quoted(snapshot['mode'])}": 1})
-    if "run" in snapshot:
-        about = f"run={_quoted(snapshot['run'])},version={_quoted(snapshot.get('version', ''))}"
-        yield from _metric("info", "Which run, and which turnout.", {about: 1})
-    faults = {f"fault={_quoted(name)}": count for name, count in snapshot.get("faults", {}).items()}
-    yield from _metric("faults_total", "What has gone wrong since the process began.", faults, "counter")
-    counters = dict(snapshot.get("counters", {}))
-    yield from _metric("held", "Requests that wait for their round to close.", {"": counters.pop("held", None)})
-    for name, count in counters.items():
-        clean = re.sub(r"\W", "_", name, flags=re.ASCII)
-        yield from _metric(f"{clean}_total", f"How many since the process began: {name}.", {"": count}, "counter")
+class _Snapshot:
+    """What `exposition` was given, as prometheus_client collects it."""
+
+    def __init__(self, snapshot: Mapping[str, Any], last: Mapping[str, Any]) -> None:
+        self._snapshot, self._last = snapshot, last
+
+    def collect(self) -> Iterator[Metric]:
+        snapshot = self._snapshot
+        yield from _metric("up", "1 if nothing is wrong just now.", not troubles(snapshot))
+        account = snapshot.get("account") or {}
+        said = {name: words + _held(account) if "epsilon" in name else words for name, words in _ACCOUNT.items()}
+        groups = ((_GAUGES, snapshot, ""), (_LAST, self._last, "last_"), (said, account, "account_"))
+        for names, values, prefix in groups:
+            for name, words in names.items():
+                yield from _metric(prefix + name, words, values.get(name))
+        if "mode" in snapshot:
+            yield from _labelled("mode", "1 for the mode that holds.", [({"mode": snapshot["mode"]}, 1)])
+        if "run" in snapshot:
+            about = {"run": snapshot["run"], "version": snapshot.get("version", "")}
+            yield from _labelled("info", "Which run, and which turnout.", [(about, 1)])
+        faults = [({"fault": name}, count) for name, count in snapshot.get("faults", {}).items()]
+        yield from _labelled("faults_total", "What has gone wrong since the process began.", faults)
+        counters = dict(snapshot.get("counters", {}))
+        yield from _metric("held", "Requests that wait for their round to close.", counters.pop("held", None))
+        for name, count in counters.items():
+            clean = re.sub(r"\W", "_", name, flags=re.ASCII)
+            yield from _metric(f"{clean}_total", f"How many since the process began: {name}.", count)
 
 
 def _held(account: Mapping[str, Any]) -> str:
@@ -97,24 +112,22 @@ def _held(account: Mapping[str, Any]) -> str:
     return f", against {account.get('against', 'the coordinator')}{provided(account.get('assumptions', ()))}."
 
 
-def _metric(name: str, words: str, values: Mapping[str, Any], kind: str = "gauge") -> Iterator[str]:
-    given = {labels: value for labels, value in values.items() if value is not None}
-    if given:
-        said = words.replace("\\", "\\\\").replace("\n", " ")
-        yield f"# HELP turnout_{name} {said}\n# TYPE turnout_{name} {kind}\n"
-    for labels, value in given.items():
-        yield f"turnout_{name}{'{' + labels + '}' if labels else ''} {_number(float(value))}\n"
+def _metric(name: str, words: str, value: float | None) -> Iterator[Metric]:
+    if value is not None:
+        yield from _labelled(name, words, [({}, value)])
 
 
-def _number(value: float) -> str:
-    if math.isnan(value) or math.isinf(value):
-        return "NaN" if math.isnan(value) else "+Inf" if value > 0 else "-Inf"
-    return f"{int(value)}" if value == int(value) and abs(value) < 2**53 else repr(value)
+def _labelled(name: str, words: str, samples: Sequence[tuple[Mapping[str, object], float]]) -> Iterator[Metric]:
+    """A metric with one sample for each set of labels; a counter if its name says so; none without samples."""
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
-
-def _quoted(text: object) -> str:
-    escaped = str(text).replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-    return f'"{escaped}"'
+    if samples:
+        names = tuple(samples[0][0])
+        kind = CounterMetricFamily if name.endswith("_total") else GaugeMetricFamily
+        metric = kind(f"turnout_{name}", words, labels=names)
+        for labels, value in samples:
+            metric.add_metric([str(labels[label]) for label in names], float(value))
+        yield metric
 
 
 def troubles(snapshot: Mapping[str, Any]) -> list[str]:

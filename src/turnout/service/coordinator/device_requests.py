@@ -1,0 +1,68 @@
+"""What devices ask of the coordinator: to enrol, to report, and what became of a report."""
+
+from __future__ import annotations
+
+from turnout.service import Welcome
+from turnout.service.coordinator.closed_rounds import Answered, Replays
+from turnout.service.coordinator.enrolment import EnrolmentQueue, hashed
+from turnout.service.coordinator.open_round import Entry
+from turnout.service.coordinator.store_sync import StoreSync
+
+
+class DeviceRequests:
+    """The devices' side of a coordinator, without HTTP.
+
+    Args:
+        sync: the run, as this process knows it.
+
+    Attributes:
+        enrolments: devices that wait to be enrolled.
+        replays: which devices have reported rounds that a restore has lost.
+    """
+
+    def __init__(self, sync: StoreSync) -> None:
+        self._sync = sync
+        self.enrolments, self.replays = EnrolmentQueue(sync.enrol), Replays()
+
+    async def slot_of(self, token: str) -> int | None:
+        """The member with this token."""
+        digest, slots = hashed(token), self._sync.roll.slots
+        if digest not in slots:
+            await self._sync.up_to_date()  # it may have enrolled elsewhere a moment ago
+        return slots.get(digest)
+
+    async def enrol(self, code: str, nonce: str) -> Welcome | None:
+        """A new device, if its code is good: its token, and all that is public."""
+        found = await self.enrolments.enrol(code, nonce)
+        if found is None:
+            return None
+        (token, device, offer), rules = found, self._sync.rules
+        return Welcome(
+            run=self._sync.run.name,
+            token=token,
+            weight=device.weight,
+            prior_average=rules.prior.average,
+            prior_rounds=rules.prior.rounds,
+            remember=rules.averaging.remember,
+            by=rules.averaging.by,
+            mechanism=rules.mechanism.settings(),
+            offer=offer,
+        )
+
+    def report(self, slot: int, participates: bool) -> Entry:
+        """Enter a bit for the open round."""
+        open, events = self._sync.open, self._sync.events
+        entry = open.put(slot, participates)
+        if entry is Entry.ACCEPTED:
+            events.counters["reports"] += 1
+            if open.due <= 0:
+                events.wake()
+        return entry
+
+    async def answered(self, round: int) -> Answered | None:
+        """A closed round to answer from; None if it is not closed."""
+        found = self._sync.closed.answered(round)
+        if found is None and 0 <= round < self._sync.open.number:
+            closed = await self._sync.call(self._sync.store.closed, round)
+            found = None if closed is None else Answered(closed.codes.tobytes(), None)
+        return found

@@ -1,0 +1,98 @@
+"""It looks at the store now and then, and closes the open round when all have reported or time is up."""
+
+from __future__ import annotations
+
+import math
+import time
+
+import numpy as np
+
+from turnout.service import Log, close
+from turnout.service.coordinator.closed_rounds import Replays
+from turnout.service.coordinator.store_sync import StoreSync
+from turnout.service.store import PAUSED, STOPPED, StaleRound, StoreProblem
+
+POLL = 0.5
+"""Seconds between two looks at the store for what others have changed; a tenth of it where it is shared."""
+
+PAUSE = 1.0
+"""Seconds after a failure of the store before it is tried again."""
+
+log = Log("coordinator")
+
+
+class RoundLoop:
+    """Closes rounds until the process stops.
+
+    Args:
+        sync: the run, as this process knows it.
+        replays: which reports were decided before a restore.
+        random: draws who is refused beyond a hard limit.
+    """
+
+    def __init__(self, sync: StoreSync, replays: Replays, random: np.random.Generator) -> None:
+        self._sync, self._replays, self._random = sync, replays, random
+        self._looked = sync.clock()
+
+    async def run(self) -> None:
+        """Run rounds until `Events.stop`; a round that is being closed then is closed first.
+
+        The store may fail for a while (a full disk, a database that restarts): then the round stays open.
+
+        Raises:
+            StoreProblem: another process has the store.
+        """
+        sync, events = self._sync, self._sync.events
+        await sync.take_lead()
+        every = POLL / 10 if sync.store.shared else POLL
+        while not events.stopping:
+            to_close = self._seconds_to_close() if sync.leads else every
+            await events.woken(min(to_close, self._looked + every - sync.clock()))
+            sync.open.held.release(sync.clock() - sync.rules.timing.hold)
+            try:
+                await self._turn(every)
+            except StaleRound:
+                self._looked = -math.inf  # another has closed it: look at once
+            except StoreProblem as problem:
+                events.count("store failures")
+                log.error("the store failed", reason=str(problem))
+                await events.stopped(PAUSE)
+
+    async def _turn(self, every: float) -> None:
+        sync = self._sync
+        if sync.clock() >= self._looked + every:
+            self._looked = sync.clock()
+            await sync.look()
+        if sync.leads and self._seconds_to_close() <= 0.0:
+            if sync.store.shared:
+                await sync.merge()
+            if self._seconds_to_close() <= 0.0:
+                await self._close()
+
+    def _seconds_to_close(self) -> float:
+        """How long until the open round is to be closed, as far as can be told."""
+        sync, timing, open = self._sync, self._sync.rules.timing, self._sync.open
+        if sync.control.mode == STOPPED:
+            return 0.0
+        if sync.control.mode == PAUSED or (open.number == 0 and len(sync.roll) < sync.rules.wait_for):
+            open.opened = sync.clock()
+            return POLL
+        all_in = open.due <= 0 < open.heard
+        return (timing.round if all_in else timing.deadline) - (sync.clock() - open.opened)
+
+    async def _close(self) -> None:
+        sync, open, now = self._sync, self._sync.open, self._sync.clock()
+        closed, position = close(
+            sync.rules,
+            open.position,
+            sync.roll.members(),
+            open.codes(),
+            sync.control.capacity,
+            self._random,
+            before=sync.closed.recent,
+            replayed=self._replays.among(len(sync.roll), open.number),
+            acknowledge=sync.control.mode != STOPPED,
+            seconds=now - open.opened,
+            closed_at=time.time(),
+        )
+        await sync.close_round(closed, position, now)

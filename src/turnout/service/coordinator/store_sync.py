@@ -1,0 +1,233 @@
+"""What this process knows of the store, and its only way there.
+
+There is no lock. The store has one thread, which does one job at a time; each job's result is taken into memory as soon
+as it arrives, so in the same order. A job that waits (a database that restarts) delays the jobs behind it, and
+nothing else: reports still come in, and the round loop pauses after a failure without keeping anyone from the store.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
+
+from turnout.service import REFUSED, ClosedRound, Log, Offer, Position, Rules, rules_from_settings
+from turnout.service.coordinator.closed_rounds import ClosedRounds
+from turnout.service.coordinator.enrolment import Roll
+from turnout.service.coordinator.events import Events, at_most
+from turnout.service.coordinator.open_round import OpenRound
+from turnout.service.store import TAKEN, Control, Device, Enrolment, Run, Store, StoreProblem
+from turnout.settings import Table
+
+LONGEST_LOOK = 5.0
+"""Seconds for which a request waits for the next look at a shared store."""
+
+log = Log("coordinator")
+
+Result = TypeVar("Result")
+
+
+class StoreSync:
+    """The run as this process knows it; every change goes to the store first.
+
+    Args:
+        store: with a run in it.
+        events: told of every change.
+        clock: seconds that never go back.
+
+    Attributes:
+        run, rules: what the store is about; they never change.
+        roll: its devices.
+        control: what the operator has set.
+        open: the open round.
+        closed: the rounds before it.
+        leads: whether this process closes rounds.
+
+    Raises:
+        StoreProblem: the store has no run, or fails.
+    """
+
+    def __init__(self, store: Store, events: Events, clock: Callable[[], float]) -> None:
+        self._known = clock()  # memory has everything that the store had at this time
+        run = store.run()
+        if run is None:
+            raise StoreProblem("the store has no run yet: begin one with `turnout serve --capacity …`")
+        self.store, self.events, self.clock = store, events, clock
+        self.run: Run = run
+        self.rules: Rules = rules_from_settings(Table(dict(run.settings)))
+        self.control: Control = store.control()
+        self.roll = Roll()
+        self.roll.take(store.devices())
+        self.roll.revision = self.control.revision
+        self.open = OpenRound(store.position(), self.roll, clock())
+        self.closed = ClosedRounds(store, self.open.number)
+        self.leads = False
+        self._looked = asyncio.Event()
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="store")
+
+    async def call(self, job: Callable[..., Result], *arguments: Any, **named: Any) -> Result:
+        """Have a job done by the one thread that may use the store."""
+        return await asyncio.get_running_loop().run_in_executor(self._thread, partial(job, *arguments, **named))
+
+    async def close(self) -> None:
+        """Let the store go."""
+        await self.call(self.store.close)
+        self._thread.shutdown()
+
+    async def take_lead(self) -> None:
+        """Become the process that closes rounds, if nobody is.
+
+        Raises:
+            StoreProblem: another process is, and the store is for one alone.
+        """
+        self.leads = await self.call(self.store.lead)
+        if not self.leads and not self.store.shared:
+            raise StoreProblem(TAKEN)
+
+    async def look(self) -> None:
+        """Take in what others have changed: the operator's commands, other coordinators."""
+        now = self.clock()
+        seen = await self.call(_look, self.store, self.open.number, self.roll.revision)
+        self._take_control(seen.control)
+        self._take_devices(seen.devices)
+        self.roll.revision = max(self.roll.revision, seen.control.revision)
+        for closed in seen.closed:  # in one go: in between, devices would be offered a round that is closed already
+            if closed.round == self.open.number:
+                self._take_closed(closed, replace(seen.position, round=closed.round + 1), self._known)
+        self.leads = self.leads if seen.leads is None else seen.leads
+        self._known = now
+        self._looked.set()
+        self._looked = asyncio.Event()
+        if self.store.shared:
+            await self.merge()
+
+    async def up_to_date(self) -> None:
+        """Wait until all is known that other coordinators had done when this was called.
+
+        Raises:
+            StoreProblem: the store does not say.
+        """
+        asked = self.clock()
+        while self.store.shared and self._known < asked:
+            if self.clock() >= asked + LONGEST_LOOK:
+                raise StoreProblem("the database does not answer: see that it runs, then ask again")
+            await at_most(self._looked.wait(), LONGEST_LOOK)
+
+    async def merge(self) -> None:
+        """Give our reports of the open round to the other coordinators, and take theirs."""
+        open = self.open
+        open.merge(await self.call(self.store.merge, open.number, open.codes()))
+
+    async def close_round(self, closed: ClosedRound, position: Position, when: float) -> None:
+        """Close the open round in the store; then the next one is open, and everyone who waits is answered.
+
+        Args:
+            closed: the round.
+            position: where the run stands after it.
+            when: leases count from here.
+
+        Raises:
+            StaleRound: another process has closed it.
+        """
+        open = self.open
+        open.closing = True
+        try:
+            control = await self.call(_close, self.store, closed, position)
+        except BaseException:
+            open.closing = False  # more may come in until the next try
+            raise
+        self._take_control(control)
+        self._take_closed(closed, position, when)
+
+    async def change(self, who: str, *, capacity: float | None = None, mode: str | None = None) -> None:
+        """Set capacity or mode; it is in force and in the audit log when this returns."""
+        self._take_control(await self.call(self.store.change, who, capacity=capacity, mode=mode))
+
+    async def withdraw(self, slot: int, who: str, what: str) -> None:
+        """Take a device off the roll: its token is void at once, and the open round does not wait for it."""
+        self._take_devices([await self.call(self.store.withdraw, slot, who, what)])
+        self.open.held.wake(slot)
+
+    async def enrol(self, enrolments: Sequence[Enrolment]) -> tuple[list[Device | None], Offer]:
+        """Enrol many at once, None for a code that is not good; and the round at which they join.
+
+        Where another process closes the round meanwhile, whoever has joined at it joins again, at the next.
+        """
+        found: list[Device | None] = []
+        for _ in range(5 if self.store.shared else 1):
+            found = await self.call(self.store.enrol, enrolments, time.time())
+            if self.store.shared:
+                await self.look()
+            else:
+                self._take_devices(sorted(filter(None, found), key=lambda device: device.slot))
+            if all(device is None or device.joined >= self.open.number for device in found):
+                break
+        self.events.counters["enrolments"] += sum(device is not None for device in found)
+        return found, self.open.position.offer
+
+    def _take_control(self, control: Control) -> None:
+        if control == self.control:
+            return
+        if control.mode != self.control.mode:
+            self.open.opened = self.clock()  # devices get the whole of a round's time again
+        self.control = control
+        self._tell()
+
+    def _take_devices(self, devices: Sequence[Device]) -> None:
+        if devices:
+            self.roll.take(devices)
+            self.open.recount()
+            self._tell()
+
+    def _take_closed(self, closed: ClosedRound, position: Position, when: float) -> None:
+        """A round is closed in the store: memory follows, and everyone who waits is answered."""
+        before, events = self.open, self.events
+        self.closed.add(closed, when)
+        self.roll.note(closed.codes)
+        self.open = OpenRound(position, self.roll, self.clock())
+        before.held.release(math.inf)
+        events.counters["rounds"] += 1
+        if closed.frozen:
+            events.count("frozen rounds")
+        if (closed.codes == REFUSED).any():
+            events.count("rounds at the hard limit")
+        fields = {name: getattr(closed, name) for name in ("round", "participants", "heard", "members", "frozen")}
+        log.info("round closed", **fields, seconds=round(closed.seconds, 3))
+        events.tell()
+
+    def _tell(self) -> None:
+        self.events.wake()
+        self.events.tell()
+
+
+class _Seen(NamedTuple):
+    """What a look at the store found: the devices that have changed, and the rounds that have closed."""
+
+    control: Control
+    devices: list[Device]
+    position: Position
+    closed: list[ClosedRound]
+    leads: bool | None
+
+
+def _look(store: Store, open: int, revision: int) -> _Seen:
+    control = store.control()
+    devices = store.devices(revision) if control.revision > revision else []
+    position = store.position()
+    closed = []
+    for number in range(open, position.round):
+        found = store.closed(number)
+        if found is None:
+            raise StoreProblem(f"round {number} is missing in the database: restore a backup")
+        closed.append(found)
+    return _Seen(control, devices, position, closed, store.lead() if store.shared else None)
+
+
+def _close(store: Store, closed: ClosedRound, position: Position) -> Control:
+    store.close_round(closed, position)
+    return store.control()  # the mode may have changed with it

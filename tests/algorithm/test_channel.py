@@ -72,7 +72,7 @@ def test_public_groups_have_channels_of_their_own_and_share_the_price():
 
 
 def test_a_mean_that_no_level_reaches_is_refused():
-    with pytest.raises(ValueError, match="mean must be what the levels can bring"):
+    with pytest.raises(ValueError, match="mean must be what the levels can reach"):
         best_channel(np.outer(SCALES, LEVELS**2), SHARE, np.ones(4), 1.0, LEVELS, 1.1)
 
 

@@ -33,7 +33,7 @@ def test_a_run_begins_once(places):
     kept = places.open(location, create=True)
     assert kept.run() is None
     kept.begin(RUN, START, 600)
-    with pytest.raises(StoreProblem, match="a run is kept here already"):
+    with pytest.raises(StoreProblem, match="a run is stored here already"):
         kept.begin(replace(RUN, name="other"), START, 600)
     again = places.open(location)
     assert (again.run(), again.position(), again.control()) == (RUN, START, Control(600.0, "running", 0))
@@ -306,7 +306,7 @@ def test_a_copy_brings_the_run_back_anywhere(places, tmp_path, target):
     ]
     assert back.enrol([request(1, 1, 1)], 0.0) == [Device(1, hashed(2001), 3, 3, None, 4)]
     close(back)
-    with pytest.raises(StoreProblem, match="a run is kept here already"):
+    with pytest.raises(StoreProblem, match="a run is stored here already"):
         restore(copy, location)
     with pytest.raises(StoreProblem, match="must be new"):
         kept.backup(copy)
@@ -327,7 +327,7 @@ def test_an_older_store_is_brought_up_to_date_or_left_alone(places, monkeypatch)
     before = everything(places.begun(location))
     now = store.SCHEMA
     monkeypatch.setattr(store, "SCHEMA", now + 2)
-    with pytest.raises(StoreProblem, match=f"nothing leads from version {now} to {now + 2}"):
+    with pytest.raises(StoreProblem, match=f"version {now} cannot be changed to {now + 2}"):
         open_store(location)
     first = ["ALTER TABLE devices ADD COLUMN hint BYTES", "UPDATE state SET revision = revision + 5"]
     monkeypatch.setitem(schema.MIGRATIONS, now, first)

@@ -1,4 +1,4 @@
-"""The few operations, beside + - * /, that a decision is made of.
+"""The few operations, besides + - * /, that a decision consists of.
 
 They are functions of their own because each engine compiles them in its own way; all agree to the
 bit, and on what is not a number.

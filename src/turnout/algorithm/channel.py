@@ -1,9 +1,9 @@
 """The best private channel from a client's cost to a level at which it takes part.
 
-A channel releases one of a few public levels. Whatever the cost, level o comes with a probability between
+A channel releases one of a few public levels. Whatever the cost, level o is released with a probability between
 `least[o]` and e^epsilon least[o]: that alone is pure epsilon, for any two costs. Inside these limits a
-client's best is plain: it ranks the levels by what they cost it at a public price, f(o) - price w o, and
-fills them up from the best (the rest stays at the least). So a channel is three things: levels, least
+client's best choice is simple: it ranks the levels by f(o) - price w o, with a public price, and gives the
+best levels their largest probability (the others keep the least). So a channel consists of levels, least
 probabilities, and a price.
 
 Which least probabilities are best for a population is a linear programme, solved here.
@@ -72,14 +72,14 @@ def best_channel(
     Args:
         values: f_i(o), what each level costs each type, shape (types, levels).
         share: of the population, of each type, shape (types,); they sum to 1.
-        weights: what each type brings, shape (types,).
+        weights: of each type, shape (types,).
         epsilon: total, pure.
         levels: to choose from, in [0, 1], shape (levels,); those that do not help are dropped.
-        mean: what a client must bring on average.
+        mean: the weight that a client must add on average.
         groups: the public group of each type, from 0 up, shape (types,): a channel for each; None: one for all.
 
     Returns:
-        The channel; a list, one a group, where groups are given.
+        The channel; a list, one per group, where groups are given.
     """
     group = np.zeros(len(values), np.int64) if groups is None else np.asarray(groups)
     number = int(group.max()) + 1
@@ -92,7 +92,7 @@ def _tidy(epsilon: float, levels: Array, least: Array, price: float, worth: Arra
     """Without the levels that are not used; the solver's rounding must not leave a row that cannot sum to 1."""
     used = least > 1e-9 * least.sum()
     kept, here = least[used], levels[used]
-    if len(here) == 1:  # hardly any budget, or no choice: all do the same, and two levels are as good as one
+    if len(here) == 1:  # a very small epsilon, or no choice: all clients do the same, and two levels are as good as one
         reach = np.minimum(0.01, 0.5 * here)  # levels stay in (0, 1]
         here, kept = np.append(here - reach, np.minimum(1.0, here + reach)), np.append(0.5 * kept, 0.5 * kept)
     kept = kept * max(1.0, (1.0 + 1e-9) / (kept.sum() * np.exp(epsilon)))
@@ -144,6 +144,6 @@ def _solve(
         method="highs-ipm",
     )
     if not solved.success:
-        raise invalid("mean", "what the levels can bring", mean, "give levels on both sides of it")
+        raise invalid("mean", "what the levels can reach", mean, "give levels on both sides of it")
     dual = solved.eqlin.marginals * scale
     return solved.x[types * outputs :].reshape(number, outputs), float(dual[-1]), dual[:-1] / share

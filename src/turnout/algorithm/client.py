@@ -26,9 +26,9 @@ away would never find out that the price has risen. A full history reaches it af
 
 
 def average_of(participations: Any, rounds: Any) -> Any:
-    """x_i(k): participations over rounds, kept off 0.
+    """x_i(k): participations over rounds, kept above 0.
 
-    Times the reciprocal, which all clients of an age share: a division less in the hottest loop.
+    It multiplies by the reciprocal of the rounds, which clients share: one division less in the hottest loop.
 
     Paper: Eq. (1).
     """
@@ -85,8 +85,8 @@ class Averaging:
     def takes_back(self) -> bool:
         """Whether a report that the server did not count is taken back from the history.
 
-        Not by the probability: a refused "yes" would then leave another state than a "no", and the state, of which
-        nobody but the client may know anything, would hold the bit.
+        Not where it moves by the probability: a refused "yes" would then leave another state than a "no", and the
+        state would hold the hidden bit.
         """
         return self.by == "bit"
 
@@ -98,7 +98,7 @@ class Averaging:
 
 @dataclass(frozen=True)
 class Prior:
-    """A public start that forces nobody: an average worth some rounds.
+    """A public start in which nobody has to participate: an average worth some rounds.
 
     Args:
         average: in (0, 1], such as capacity / clients.
@@ -122,13 +122,13 @@ class Prior:
 
     @property
     def participations(self) -> float:
-        """What a history begins with, beside the rounds."""
+        """The participations with which a history begins."""
         return self.average * self.rounds
 
 
 @dataclass(frozen=True, eq=False)
 class ClientState:
-    """What clients carry from round to round; a real client is a population of one.
+    """The clients' state between rounds; a real client is a population of one.
 
     Attributes:
         participations: past participations, shape (clients,).
@@ -161,13 +161,13 @@ class ClientState:
 
 
 class Step(NamedTuple):
-    """What clients did in a round, and what they did it with; all of shape (clients,).
+    """What clients did in a round, and what decided it; all of shape (clients,).
 
     Attributes:
         state: the histories after the round.
         participates: whether each client participates.
-        intent: sigma_i, what its cost and history make of the signal; private.
-        probability: of participating, what the mechanism made of the intent; private.
+        intent: sigma_i, from its cost, its history and the signal; private.
+        probability: of participating, from the mechanism and the intent; private.
     """
 
     state: ClientState
@@ -194,7 +194,7 @@ def client_step(
         state: the clients' histories.
         signal: Theta(k), the server's public number.
         uniform: one number in [0, 1) for each client, from `Coins`, shape (clients,).
-        weights: what each client brings, shape (clients,) or 1.
+        weights: shape (clients,) or 1.
         averaging: how the history moves.
 
     Returns:

@@ -38,7 +38,7 @@ class SeededCoins:
     Args:
         seed: from 0 to 2^64 - 1.
         first: the number of the first client, a multiple of 4: where clients are a shard of more, they are
-            counted from 0 within it, and toss as what they are among all.
+            counted from 0 within it, and have the coins of their numbers among all.
 
     Example:
         >>> SeededCoins(seed=1).uniform([7], round=3) == SeededCoins(seed=1).uniform(range(9), round=3)[7]
@@ -96,9 +96,9 @@ class SystemCoins:
 class KeyedCoins:
     """Coins from a secret key: nobody without it can tell them from the operating system's, and they can be repeated.
 
-    A client that is restored from a backup tosses the same again in the same circumstances, so that asking a restored
-    copy tells nothing new. All that its probability depends on, except for the cost, must be in the circumstances:
-    the *signal* above all. One coin compared with two probabilities would tell which is the greater.
+    A client that is restored from a backup tosses the same coin in the same circumstances, so that a restored copy
+    reveals nothing new. All that its probability depends on, except for the cost, must be in the circumstances, above
+    all the *signal*: one coin compared with two probabilities would reveal which is larger.
 
     Args:
         key: 16 to 64 secret bytes.

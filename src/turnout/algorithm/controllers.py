@@ -41,7 +41,7 @@ class Controller(Protocol):
 
 
 def check_controller(controller: object) -> None:
-    """Refuse what is no controller, at the entrances.
+    """Refuse anything but a controller.
 
     Example:
         >>> check_controller(0.0075)
@@ -114,15 +114,15 @@ first guess wrong by a million, and one mistaken step costs one round of too man
 
 _REACH = 1e15
 """The signal stays within this factor of the first: while nobody can participate it must not climb for ever,
-or it would have to climb down as long afterwards."""
+or it would need as long to fall afterwards."""
 
 _GROWTH, _DECAY = 1.5, 2.0
 """The most by which the gain rises or falls in a round. Falling is halving, as in a bisection; rising
-is slower, so that mere noise, which agrees with itself as often as not, lets the gain sink."""
+is slower, so that noise alone, whose sign agrees as often as not, lowers the gain."""
 
 _SMALLEST_GAIN = 0.15
 """Averages over some 7 rounds: turnouts then spread sqrt(2 / (2 - 0.15)) = 1.04 times as far as they must
-(1.07 with the gain's own wandering), and never slower, so that slow drifts are followed."""
+(1.07 with the gain's own noise), and never slower, so that slow drifts are followed."""
 
 _MEMORY = 0.3
 """Of the newest error in the size of errors: long enough to know the noise, short enough to forget
@@ -150,13 +150,13 @@ class SelfTuningState(NamedTuple):
 
 @dataclass(frozen=True)
 class SelfTuningController:
-    """A server that knows the capacity and the turnout, and nothing else: no gain to choose.
+    """A server that needs the capacity and the turnout alone: there is no gain to choose.
 
     It moves the logarithm of the signal by gain * error, error = (C - n) / C. An intent is
     min(1, Theta * something), so the turnout n rises by at most n for each unit of log Theta: a
-    gain of 1 is stable (on the way up it never overshoots), whoever the clients are. How much more is safe
-    (many clients at their limit, or brought by a coin, do not answer the signal), or how much less
-    is enough, the errors tell. At the best gain they are unrelated from round to round. So the gain
+    gain of 1 is stable (on the way up it never overshoots) for any clients. The errors show whether a larger
+    gain is safe (many clients are at their limit, or participate by a coin, and do not follow the signal) or a
+    smaller one is enough. At the best gain they are unrelated from round to round. So the gain
     rises while they keep their sign (we lag behind), and falls when they alternate (we chase noise,
     or overshoot). Only ratios of errors count: neither N nor the noise need be known.
 

@@ -1,8 +1,8 @@
-"""A mechanism turns intent into a probability inside a public box. It never tosses.
+"""A mechanism turns intent into a probability inside a public box. It tosses no coin.
 
 To add one: a frozen dataclass in a file of its own, and a line that names it (docs/add-a-mechanism.md). Certificates,
 accounts, plans, audits, settings and words follow from its methods and from what is inherited here. `response` and
-`limits` are static and use only + - * / and the functions of arithmetic.py, because every engine compiles these very
+`limits` are static and use only + - * / and the functions of arithmetic.py, because every engine compiles these
 functions.
 """
 
@@ -35,7 +35,7 @@ class Public(NamedTuple):
 
 
 class Planned(Protocol):
-    """What a plan knows, for a mechanism that says how it would be made for it (`turnout.plan.Goal`)."""
+    """What `Mechanism.recipes` knows of a plan (`turnout.plan.Goal`)."""
 
     @property
     def problem(self) -> Problem:
@@ -62,10 +62,10 @@ class Recipe(NamedTuple):
 
     Attributes:
         make: from an epsilon, per report or (where it releases once) in total. A larger one costs less.
-        name: the mechanism's kind, and what else tells this way from others.
-        start: average and rounds of the public prior to begin with; None: the usual one.
+        name: the mechanism's kind, and what distinguishes this recipe from others.
+        start: average and rounds of the public prior to begin with; None: the default.
         gap: its expected gap at an epsilon, where that is known without a forecast.
-        against_it: why it is shown, but never chosen; empty if it may be.
+        against_it: why it is shown, but never chosen; empty if it may be chosen.
     """
 
     make: Callable[[float], Mechanism]
@@ -76,7 +76,7 @@ class Recipe(NamedTuple):
 
 
 class Mechanism:
-    """How intent becomes the probability of taking part.
+    """How intent becomes the probability of participating.
 
     A subclass gives `parameters`, `response` and `limits`; parameters may differ by client. A field named `epsilon` is
     what it promises, per report, or in total where it releases once. A certificate repeats it only if the box keeps it.
@@ -103,12 +103,12 @@ class Mechanism:
     """Why no report of it is bounded, in words, where none is."""
 
     unsaid: ClassVar[tuple[str, ...]] = ()
-    """Settings that people are not told of."""
+    """Settings that are not shown to people."""
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         cls.releases_once = cls.enrol is not Mechanism.enrol
-        if "kind" not in vars(cls) and hasattr(cls, "kind"):  # a name says what a mechanism does: this may do otherwise
+        if "kind" not in vars(cls) and hasattr(cls, "kind"):  # a subclass may do something else
             cls.kind = f"{cls.kind}, as {cls.__name__}"
 
     def parameters(self) -> tuple[Any, ...]:
@@ -131,7 +131,7 @@ class Mechanism:
         return low, high
 
     def probability(self, intent: npt.ArrayLike, public: Public, memory: Any = None) -> Array:
-        """The probability of taking part, always inside the box; a NaN intent gives low."""
+        """The probability of participating, always inside the box; a NaN intent gives low."""
         wanted = inside(0.0, np.asarray(intent, dtype=np.float64), 1.0)
         low, high = self.box(public)
         return inside(low, self.response(wanted, public.average, self.parameters()), high)  # type: ignore[no-any-return]
@@ -151,7 +151,7 @@ class Mechanism:
 
     @classmethod
     def needed(cls) -> list[str]:
-        """The settings that have no usual value."""
+        """The settings that differ from their defaults."""
         if not dataclasses.is_dataclass(cls):
             return []
         return [field.name for field in dataclasses.fields(cls) if field.default is dataclasses.MISSING]
@@ -184,13 +184,13 @@ class Mechanism:
 
     @classmethod
     def recipes(cls, given: Planned) -> Iterable[Recipe]:
-        """The ways to make it for a plan. One that needs an epsilon and nothing else is made from it."""
+        """The recipes for a plan. By default one, for a mechanism that needs an epsilon and nothing else."""
         return [Recipe(cls, cls.kind)] if cls.needed() == ["epsilon"] else []
 
     def released_words(self, costs: Costs) -> Mapping[str, npt.NDArray[np.int64]]:
         """Of the 2^53 words of the coin, how many release each thing, exactly, by client; empty: that is not known.
 
-        Where it is known, an audit counts instead of drawing.
+        Where it is known, an audit counts them instead of making trials.
         """
         return {}
 
@@ -214,7 +214,7 @@ def _setting(name: str, value: Any, once: bool) -> str:
     if np.ndim(value):
         return f"{len(value)} {name}" if name.endswith("s") else f"{name} of {len(value)} clients"
     said = value if isinstance(value, str) else f"{value:.4g}"
-    if name == "epsilon" and float(said) < value:  # never told smaller than it is
+    if name == "epsilon" and float(said) < value:  # never shown smaller than it is
         said = repr(float(value))
     if name == "epsilon":
         return f"total epsilon {said}" if once else f"epsilon {said} per report"
@@ -222,7 +222,7 @@ def _setting(name: str, value: Any, once: bool) -> str:
 
 
 def check_mechanism(mechanism: object) -> None:
-    """Refuse what is no mechanism, at the entrances: a name, a class, or arguments in another order.
+    """Refuse anything but a mechanism: a name, a class, or arguments in another order.
 
     Example:
         >>> check_mechanism("clamp")

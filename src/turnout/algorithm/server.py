@@ -13,7 +13,7 @@ from turnout.algorithm.controllers import Controller
 
 
 class ServerState(NamedTuple):
-    """What a server carries from round to round.
+    """The server's state between rounds.
 
     Attributes:
         round: the open one.
@@ -47,11 +47,11 @@ class ServerState(NamedTuple):
 
 
 class Heard(NamedTuple):
-    """What a server knows of a round beside its total.
+    """What a server knows of a round besides its total.
 
     Attributes:
-        enough: whether the total tells the turnout; False where too few were heard, or nobody.
-        thinning: the mean factor by which a missed round lowers the averages of those who are missing; 1 if nobody is.
+        enough: whether the total is the turnout; False where too few reported, or nobody.
+        thinning: the mean factor by which a missed round lowers the averages of the missing clients; 1 if none is.
     """
 
     enough: bool = True
@@ -73,17 +73,17 @@ def server_step(
 ) -> ServerState:
     """Close the open round: the controller moves the signal by what was heard.
 
-    Where too little was heard, nothing is known of the turnout, and the signal must not follow it. Yet averages fall
-    while clients are away, and a client with the cost x^p comes back with an intent that is x^(2-p) times as high: if
-    the signal were merely held, all would participate at once. So it sinks by the square of the thinning, which is
-    exact for p = 4 and a caution of a few rounds for p = 2.
+    Where too few reported, the turnout is unknown, and the signal must not follow it. But averages fall while clients
+    are away, and a client with the cost x^p returns with an intent that is x^(2-p) times as high: with the same
+    signal, all would participate at once. So the signal falls by the square of the thinning, which is exact for
+    p = 4, and for p = 2 costs a few rounds.
 
     Args:
         controller: how the signal moves.
         state: with the open round.
-        total: what the participants bring.
-        capacity: what is needed.
-        heard: what is known beside the total.
+        total: the weight of the participants.
+        capacity: the turnout that is needed.
+        heard: what is known besides the total.
         most_signal: the upper bound of the signal.
 
     Returns:

@@ -22,7 +22,7 @@ from turnout.errors import check_number, invalid
 WORDS = 2**53
 """How many different words the real coin has."""
 
-_DOWN = Context(prec=60, rounding=ROUND_FLOOR)  # of our own: the caller's may be as coarse as it likes
+_DOWN = Context(prec=60, rounding=ROUND_FLOOR)  # not the caller's, which may have fewer digits
 
 
 def check_epsilon(epsilon: float, name: str = "epsilon") -> None:
@@ -109,6 +109,6 @@ def widest_box(epsilon: float, center: float = 0.5) -> tuple[float, float]:
         reach = (middle + (middle * middle + 4 * factor).sqrt()) / 2
         low = int((WORDS * odds / (odds + reach)).to_integral_value(ROUND_CEILING))
         high = int((WORDS * odds * reach / (1 + odds * reach)).to_integral_value(ROUND_FLOOR))
-    if not holds(low, high, epsilon):  # rounded inwards they keep the promise, unless they have passed each other
+    if not holds(low, high, epsilon):  # rounded inwards they keep the promise, unless low is above high
         raise invalid("epsilon", "large enough for a box of 53 bits around the centre", epsilon, "raise it")
     return low / WORDS, high / WORDS

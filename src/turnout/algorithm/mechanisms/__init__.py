@@ -1,4 +1,4 @@
-"""One file for each mechanism; this one knows them by name: ours, and those of other packages that are installed."""
+"""One file per mechanism; this one finds them by name: turnout's own, and those of other installed packages."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ _GROUP = "turnout.mechanisms"
 
 
 class Mechanisms(Mapping[str, type[Mechanism]]):
-    """Every mechanism that is known here by name.
+    """Every mechanism by its name.
 
     Another package's is known wherever the package is installed: it has an entry point in the group
-    `turnout.mechanisms`, with the mechanism's kind for a name. So every process knows it, workers, coordinators and
-    devices too, and nobody who sends a name can make a device load what its owner has not installed. It is imported
-    when it is asked for by name. It cannot take the name of one of ours.
+    `turnout.mechanisms`, with the mechanism's kind for a name. So every process knows it, also workers, coordinators
+    and devices, and no message can make a device load what its owner has not installed. It is imported when it is
+    asked for by name. It cannot take the name of one of turnout's own.
     """
 
     def __getitem__(self, kind: str) -> type[Mechanism]:
@@ -54,7 +54,7 @@ class Mechanisms(Mapping[str, type[Mechanism]]):
         return len(_OURS) + len(_installed())
 
     def has_proofs_of(self, mechanism: Mechanism) -> bool:
-        """Whether it is one of ours itself, so that docs/proofs covers what its box alone does not show."""
+        """Whether it is one of turnout's own, so that docs/proofs covers what its box alone does not show."""
         return mechanism.kind in _OURS and type(mechanism) is self[mechanism.kind]
 
 
@@ -63,7 +63,7 @@ MECHANISMS = Mechanisms()
 
 @lru_cache(maxsize=1)
 def _installed() -> dict[str, EntryPoint]:
-    """What other packages bring."""
+    """The mechanisms of other packages."""
     found: dict[str, EntryPoint] = {}
     for entry in entry_points(group=_GROUP):
         if entry.name in _OURS or found.setdefault(entry.name, entry).value != entry.value:
@@ -103,7 +103,7 @@ def in_words(settings: Mapping[str, Any]) -> str:
 
 
 def check_known(mechanism: Mechanism) -> None:
-    """Refuse a mechanism that others cannot make again from its settings: they know it by name.
+    """Refuse a mechanism that others cannot make again from its settings, by its name.
 
     Raises:
         ValueError: it has no name of its own.

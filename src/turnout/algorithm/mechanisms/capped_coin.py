@@ -1,4 +1,4 @@
-"""The paper's coin, made honest: no intent counts as more than a cap, so that a "no" is deniable too."""
+"""The paper's coin with a bound: no intent counts as more than a cap, so that a "no" is deniable, too."""
 
 from __future__ import annotations
 
@@ -49,12 +49,12 @@ class CappedCoin(Mechanism):
 
     @staticmethod
     def response(intent: Any, average: Any, parameters: Any) -> Any:
-        """Come for the capped intent, or else for the coin."""
+        """Participate by the capped intent, or else by the coin."""
         low, _, cap = parameters
         return low + (1.0 - low) * at_most(intent, cap)
 
     @staticmethod
     def limits(average: Any, parameters: Any) -> tuple[Any, Any]:
-        """From the coin alone to the capped intent."""
+        """From the coin alone to the coin with the capped intent."""
         low, high, _ = parameters
         return low, high

@@ -19,7 +19,7 @@ class Clamp(Mechanism):
 
     Args:
         epsilon: per report, above 0.
-        center: what the box lies around, in (0, 1): 0.5, or capacity / clients where that is far from it.
+        center: of the box, in (0, 1): 0.5, or capacity / clients where that is far from 0.5.
 
     Example:
         >>> from turnout.algorithm.mechanism import Public
@@ -38,7 +38,7 @@ class Clamp(Mechanism):
 
     @classmethod
     def recipes(cls, given: Planned) -> Iterable[Recipe]:
-        """In the middle; and around the average that meets the capacity, where that is elsewhere."""
+        """Centred at 0.5; and at the average that meets the capacity, where that differs."""
         yield Recipe(cls, cls.kind)
         if abs(given.share - 0.5) > 0.02:
             center = float(given.share)

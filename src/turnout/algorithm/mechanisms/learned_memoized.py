@@ -20,7 +20,7 @@ from turnout.problem import Array, Costs, PolynomialCosts, optimum, rising_root
 
 
 def levels_around(share: float) -> Array:
-    """What a channel may release: 25 levels; where few take part, close together around what they do.
+    """What a channel may release: 25 levels; where few clients participate, close together around their averages.
 
     Example:
         >>> levels_around(0.5)[[0, -1]], levels_around(0.001)[[0, -1]].round(4)
@@ -32,16 +32,16 @@ def levels_around(share: float) -> Array:
 
 
 RATIOS = np.geomspace(0.02, 50.0, 120)
-"""Types of clients: what each would bring at the price if it could come more than always, in parts of the mean. So
-close together that nearly every level is best for one of them: else levels that many release look like lies."""
+"""Types of clients, by the average that each would choose at the price without a limit of 1, in parts of the mean. They
+are so close together that nearly every level is best for one of them: else frequent levels would look like errors."""
 
 REDESIGN_AFTER = (50, 150, 400, 1200, 4000)
-"""Released levels after which the channel is designed anew: each is worth a linear programme."""
+"""Released levels after which the channel is designed again, by a linear programme."""
 
-_NEAR = 1.35  # levels released at a price further off tell little about this one: costs are no quadratics
-_PRIOR_RELEASES = 6.0  # how many the first guess is worth
+_NEAR = 1.35  # levels released at a very different price say little about this one: costs are not quadratic
+_PRIOR_RELEASES = 6.0  # how many released levels the first guess is worth
 _LEARNS = "must learn what memoized is given, and has a larger gap; use it (--guessed) where costs are unknown"
-_TOO_HIGH = 3.0  # times the price is what a plan lets it begin with where nothing is known, as in docs/floor.md
+_TOO_HIGH = 3.0  # times the price: the first guess of a plan with unknown costs, as in docs/floor.md
 _STEPS = 40  # of an estimate, which begins where the last one ended
 
 
@@ -56,7 +56,7 @@ class Learner:
 
     Args:
         epsilon: total, of each client's one release.
-        share: the average that meets the capacity: capacity / what all bring.
+        share: the average that meets the capacity: capacity / the sum of all weights.
         price: a first guess of the price; better too high than too low.
         given: (levels, least) of a channel to keep, so that the price alone is learned; None learns the channel too.
 
@@ -82,7 +82,7 @@ class Learner:
         return self.channel.price
 
     def see(self, channel: Channel, released: Array) -> None:
-        """Take in how many (or how much weight) released each level of a channel, and set the next channel."""
+        """Add the number (or weight) of clients that released each level of a channel, and set the next channel."""
         self._seen.append((channel, np.asarray(released, dtype=np.float64)))
         types = RATIOS * self._share / channel.price
         shares = self._estimate(types, channel.price)
@@ -126,7 +126,7 @@ def _balancing(channel: Channel, types: Array, shares: Array, share: float) -> f
         at = Channel(channel.epsilon, channel.levels, channel.least, price)
         return float(shares @ (at.chances(_burden(types, at)) @ at.levels)) - share
 
-    low, high = channel.price / 3.0, channel.price * 3.0  # a step further would be a guess
+    low, high = channel.price / 3.0, channel.price * 3.0  # a larger step would be a guess
     if excess(low) < 0.0 < excess(high):
         return rising_root(excess, channel.price, 1e-4 * share)
     farthest = low if excess(channel.price) > 0.0 else high
@@ -152,7 +152,7 @@ def _first_channel(epsilon: float, share: float) -> Channel:
 
 FIRST_GROUP = 6
 GROWTH = 0.3
-"""Each group is this much of all before it: few act on a price that is not yet known well."""
+"""The size of each group relative to all before it: few clients act on a price that is not yet known well."""
 
 
 @dataclass(frozen=True)
@@ -165,7 +165,7 @@ class LearnedMemoized(OneRelease):
 
     Args:
         epsilon: in total, above 0.
-        price: a first guess of it; three times off costs little, and too high less than too low.
+        price: a first guess; an error by a factor of three costs little, and too high costs less than too low.
         levels, least: as for `Memoized`, of a channel to keep, so that the price alone is learned; left out, the
             channel is learned too.
 
@@ -201,7 +201,7 @@ class LearnedMemoized(OneRelease):
 
     @classmethod
     def recipes(cls, given: Planned) -> Iterable[Recipe]:
-        """With the best channel for a guess of the costs; beside `Memoized`, which is told them, as told nothing."""
+        """With the best channel, if the costs are a guess; else from the price alone, to compare with `Memoized`."""
 
         def guess(epsilon: float) -> Mechanism:
             channel, _ = given.channel(epsilon)
@@ -215,7 +215,7 @@ class LearnedMemoized(OneRelease):
     def enrol(self, costs: Costs, uniform: Array, weights: Any = 1, share: float | None = None) -> PolynomialCosts:
         """The public surrogate of each client, all joined one group after another."""
         if share is None or len(costs) < 2:
-            remedy = "take memoized instead: each client is one, with the channel and the price of its group"
+            remedy = "use memoized instead, with the channel and the price of the group"
             raise invalid("learned-memoized", "joined by a whole population", "clients on their own", remedy)
         given = (np.array(self.levels), np.array(self.least)) if self.levels else None
         learner = Learner(self.epsilon, share, self.price, given)
@@ -232,7 +232,7 @@ class LearnedMemoized(OneRelease):
 
 
 def groups(clients: int) -> list[npt.NDArray[np.int64]]:
-    """Who joins together, group after group, in a public order that has nothing to do with the clients' own.
+    """The clients of each group, in a public random order that does not depend on the clients.
 
     Example:
         >>> [len(group) for group in groups(40)]

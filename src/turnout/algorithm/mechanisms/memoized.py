@@ -16,19 +16,19 @@ from turnout.errors import check_number, invalid
 from turnout.problem import Array, Clients, Costs, PolynomialCosts
 
 _CHUNK = 1 << 14  # clients looked at together
-_DOWN = Context(prec=80, rounding=ROUND_FLOOR)  # of our own: a caller's decimal context must not round a bound up
+_DOWN = Context(prec=80, rounding=ROUND_FLOOR)  # not the caller's decimal context, which might round a bound up
 
 STIFF = 0.25
 """How much of a surrogate's slope at its level comes from a sixth power: a client whose level was released at too
-low a price is not driven far beyond it (costs may rise steeply there); one at too high a price still comes down."""
+low a price does not go far beyond it (costs may rise steeply there); one at too high a price still goes down."""
 
 HEADROOM = 0.85
-"""Who releases level 1 would mostly come for less than the reference price: the surrogate's slope there, in
-parts of it."""
+"""A client that releases level 1 would mostly do so for less than the reference price: the surrogate's slope
+there, in parts of that price."""
 
 
 def usual_levels(epsilon: float) -> tuple[float, ...]:
-    """Levels for a total epsilon: few while lies are frequent, more as the truth gets through.
+    """Levels for a total epsilon: few where random errors are frequent, more for a larger epsilon.
 
     The number, e^(epsilon / 3.2), is the best of those tried on the paper's population for 4, 6, 8 and 10.
 
@@ -42,7 +42,7 @@ def usual_levels(epsilon: float) -> tuple[float, ...]:
     reach, center = (
         min(0.35, 0.0875 * epsilon),
         0.5 + min(0.05, 0.0125 * epsilon),
-    )  # lies are frequent: extremes cost most
+    )  # errors are frequent: extreme levels cost most
     return tuple(np.linspace(center - reach, center + reach, number).tolist())
 
 
@@ -75,7 +75,7 @@ class OneRelease(Mechanism):
 
     @staticmethod
     def limits(average: Any, parameters: Any) -> tuple[Any, Any]:
-        """Anything: the report holds nothing that was not released."""
+        """Anything from 0 to 1: the report holds nothing that was not released."""
         return 0.0, 1.0
 
     def __getitem__(self, clients: Clients) -> Self:
@@ -87,21 +87,21 @@ class OneRelease(Mechanism):
 class Memoized(OneRelease):
     """At joining the client releases a level once, through a private channel; then it acts on that alone.
 
-    Whatever its cost, each public level comes with a probability between its `least` one and e^epsilon times
-    that. Inside these limits the client favours the levels that are best for it at a public reference price:
-    those with the smallest f(level) - price w level are filled up first. From then on it takes part with the
-    intent of a *surrogate*, whose slope at the released level is the reference price, never with that of its
-    own cost. Pure epsilon in total, however many rounds (docs/proofs/memoized.md), as long as the cost is
+    Whatever its cost, each public level is released with a probability between its `least` and e^epsilon times
+    that. Inside these limits the client prefers the levels that are best for it at a public reference price:
+    those with the smallest f(level) - price w level get their largest probability first. From then on it
+    participates with the intent of a *surrogate*, whose slope at the released level is the reference price, never
+    with that of its own cost. Pure epsilon in total, however many rounds (docs/proofs/memoized.md), as long as the cost is
     released once across all runs and servers.
 
     Args:
         epsilon: in total, above 0.
         price: the public reference price, above 0: near where the signal settles.
-        levels: public averages to choose from, in (0, 1]; the usual ones for epsilon, unless given.
-        least: the least probability of each level; the same for all, unless given: then the best level comes with
-            e^epsilon / (e^epsilon + levels - 1). The best ones for a population come from `turnout.privacy.floors`.
-        designed: whether price, levels or chances were made from the very costs that it protects: then these tell
-            something, too, and the promise says so.
+        levels: public averages to choose from, in (0, 1]; by default those for epsilon.
+        least: the least probability of each level; by default the same for all: then the best level is released with
+            probability e^epsilon / (e^epsilon + levels - 1). `turnout.privacy.floor` finds the best for a population.
+        designed: whether price, levels or probabilities were computed from costs: then these reveal something about
+            them, too, and the promise says so.
 
     Example:
         >>> costs = PolynomialCosts([[5.0], [50.0]], powers=(2,))
@@ -124,12 +124,12 @@ class Memoized(OneRelease):
         levels = tuple(float(level) for level in self.levels) or usual_levels(self.epsilon)
         if not 2 <= len(set(levels)) == len(levels) <= 64 or not all(0.0 < level <= 1.0 for level in levels):
             raise invalid(
-                "levels", "2 to 64 different averages in (0, 1]", self.levels, "leave them out for the usual ones"
+                "levels", "2 to 64 different averages in (0, 1]", self.levels, "leave them out for the default"
             )
         same = 1.0 / (float(growth(self.epsilon)) + len(levels) - 1)
         least = tuple(float(chance) for chance in self.least) or (same,) * len(levels)
         if len(least) != len(levels) or not all(0.0 < chance <= 1.0 for chance in least):
-            raise invalid("least", f"{len(levels)} probabilities above 0, one a level", self.least, "leave them out")
+            raise invalid("least", f"{len(levels)} probabilities above 0, one per level", self.least, "leave them out")
         order = np.argsort(levels)
         object.__setattr__(self, "levels", tuple(levels[i] for i in order))
         object.__setattr__(self, "least", tuple(least[i] for i in order))
@@ -142,7 +142,7 @@ class Memoized(OneRelease):
         return f"Memoized(epsilon={self.epsilon}, price={self.price:.6g}, {len(self.levels)} levels)"
 
     def settings(self) -> dict[str, Any]:
-        """As for every mechanism; how it was designed only where there is something to say."""
+        """As for every mechanism; `designed` only where it is true."""
         found = super().settings()
         return found if self.designed else {name: value for name, value in found.items() if name != "designed"}
 

@@ -51,7 +51,7 @@ class PaperCoin(Mechanism):
         beta = np.asarray(self.beta)
         alike = beta.ndim < 2 or beta.shape[1:] == (1,)  # a column: each client against many costs at once
         if not alike or beta.dtype.kind not in "iuf":
-            allowed = "a number above 0, or a list with one a client"
+            allowed = "a number above 0, or a list with one per client"
             got = repr(self.beta) if alike else f"shape {beta.shape}"
             raise invalid("beta", allowed, got, "the paper uses 3.5, 2.5, 1.5 and 1")
         beta = beta.astype(np.float64)
@@ -78,7 +78,7 @@ class PaperCoin(Mechanism):
 
     @staticmethod
     def response(intent: Any, average: Any, parameters: Any) -> Any:
-        """Come for the intent, or else for the coin."""
+        """Participate by the intent, or else by the coin."""
         (coin,) = parameters
         return coin + (1.0 - coin) * intent
 

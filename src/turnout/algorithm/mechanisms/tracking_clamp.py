@@ -1,4 +1,4 @@
-"""A box that follows the client's own past, which whoever sees every report knows anyway."""
+"""A box that follows the client's own average, which an observer of every report knows."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ class TrackingClamp(Mechanism):
     """P(X=1) = the intent, clipped to the widest legal box around the client's public average.
 
     Pure epsilon per report *given the average* (docs/proofs/tracking-clamp.md): only against an
-    observer that sees every report, and so knows the average. The exact optimum stays a fixed point. A small
-    epsilon per report is not a small total: longer runs leak more rounds.
+    observer of every report, who knows the average. The exact optimum stays a fixed point. A small
+    epsilon per report is not a small total: it grows with the rounds.
 
     Args:
         epsilon: per report, above 0.
@@ -63,7 +63,7 @@ class TrackingClamp(Mechanism):
 
     @classmethod
     def recipes(cls, given: Planned) -> Iterable[Recipe]:
-        """With more past than usual, and not from an end: its box starts around the prior's average."""
+        """With a longer prior than usual, not near 0 or 1: its box starts around the prior's average."""
         yield Recipe(cls, cls.kind, start=(min(0.9, max(0.1, given.share)), 20))
 
     def parameters(self) -> tuple[Any, ...]:

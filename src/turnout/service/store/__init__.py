@@ -1,4 +1,4 @@
-"""Where a run is kept: SQLite, or PostgreSQL for several coordinators.
+"""Where a run is stored: SQLite, or PostgreSQL for several coordinators.
 
 A round is stored before it is acknowledged; `open_store` takes a path or an address.
 """

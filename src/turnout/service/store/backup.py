@@ -1,4 +1,4 @@
-"""Bring a run back from a copy, into any kind of store."""
+"""Restore a run from a copy, into any kind of store."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def open_store(location: str, *, create: bool = False) -> Store:
 
     Args:
         location: where.
-        create: make it if it is not there.
+        create: make it if it is missing.
 
     Raises:
         StoreProblem: there is none, or it cannot be used.
@@ -40,7 +40,7 @@ def open_store(location: str, *, create: bool = False) -> Store:
 
 @dataclass(frozen=True)
 class Restored:
-    """What a copy has brought back.
+    """What was restored from a copy.
 
     Attributes:
         run: what it is about.
@@ -58,11 +58,11 @@ class Restored:
 
 
 def restore(copy: Path, location: str, who: str = "command line") -> Restored:
-    """Bring a run back from a copy into a store that has none: a new file, or an empty PostgreSQL database.
+    """Restore a run from a copy into a store that has none: a new file, or an empty PostgreSQL database.
 
-    The copy stays as it is. Rounds closed since it was made are lost to the coordinator; devices that were
-    told of them send again what they have on file. Whatever the operator did since then is undone as well, a
-    revocation too: so the run is paused, until somebody who has looked at it resumes it.
+    The copy stays as it is. Rounds closed since it was made are lost to the coordinator; devices that know
+    them send their stored reports again. Whatever the operator did since then is undone, too, also a
+    revocation: so the run is paused until the operator has checked it and resumes it.
 
     Args:
         copy: what `Store.backup` wrote.
@@ -70,7 +70,7 @@ def restore(copy: Path, location: str, who: str = "command line") -> Restored:
         who: for the audit log.
 
     Returns:
-        What it has brought back.
+        What was restored.
 
     Raises:
         StoreProblem: the copy is damaged or of a newer version, the place is taken, or one of the two fails.
@@ -93,11 +93,11 @@ def restore(copy: Path, location: str, who: str = "command line") -> Restored:
 
 
 def _contents(copy: SqliteStore) -> Restored:
-    """What a copy holds, once all of its books have been read."""
+    """What a copy holds, after all of its rounds have been read."""
     run, position = copy.run(), copy.position()
     closed_at = {closed.round: closed.closed_at for closed in copy.history()}
     if run is None or list(closed_at) != list(range(position.round)):
-        raise StoreProblem(f"{copy.place}: rounds are missing from its books: use another copy")
+        raise StoreProblem(f"{copy.place}: closed rounds are missing from it: use another copy")
     as_of = max([run.begun_at, *closed_at.values(), *(change.at for change in copy.changes())])
     members = sum(device.left is None for device in copy.devices())
     return Restored(run, as_of, position.round, copy.control(), members)

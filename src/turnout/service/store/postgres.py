@@ -35,13 +35,13 @@ if TYPE_CHECKING:
     import psycopg
 
 SCHEMA_NAME = "turnout"
-"""The tables' schema within the database; one run a database."""
+"""The tables' schema within the database; one run per database."""
 
 FROZEN = "10s"
-"""After so long the server ends a transaction in which nothing happens: a coordinator that was halted in the middle."""
+"""After this time the server ends an idle transaction: of a coordinator that was halted in the middle."""
 
 HEARTBEAT = {"keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3}
-"""Seconds, seconds, times: after 25 s a side that is cut off takes the other for gone, and the lead is free."""
+"""Seconds, seconds, times: after 25 s without a connection each side gives up the other, and the lead is free."""
 
 REMEDIES = {
     "": "check that the server runs, that the database exists (`createdb`), and address, user and password",
@@ -186,7 +186,7 @@ class PostgresTables:
 
 @dataclass(frozen=True, eq=False)
 class _Table:
-    """What this process knows of the reports of a round that lie on the table: all up to a batch."""
+    """What this process knows of a round's reports in the shared table: all up to a batch."""
 
     round: int
     batch: int = 0
@@ -198,11 +198,11 @@ class _Lost(Exception):
 
 
 class PostgresStore(SqlStore):
-    """A `Store` that several coordinators share; the connection is made anew when it breaks.
+    """A `Store` that several coordinators share; a broken connection is made again.
 
     Args:
         location: `postgresql://user:password@host:port/database`.
-        create: make the tables if they are not there; the database itself must be.
+        create: make the tables if they are missing; the database itself must exist.
 
     Raises:
         StoreProblem: it cannot be reached or used, holds no store, or one of a newer version.
@@ -260,7 +260,7 @@ class PostgresStore(SqlStore):
         return self._transaction(SNAPSHOT, work, again=True)
 
     def _transaction(self, begin: str, work: Callable[[Tables], T], *, again: bool) -> T:
-        """Carry out work; if the connection breaks, anew, unless it may be done already and must not be done twice."""
+        """Carry out work; again if the connection breaks, unless it may be done already and must not be done twice."""
 
         def attempt() -> T:
             committing = False
@@ -321,10 +321,10 @@ class PostgresStore(SqlStore):
         return {bytes(row[0]): row[1:] for row in tables.all(sql, list(codes))}
 
     def merge(self, round: int, codes: Codes) -> Codes:
-        """Put these reports on the table and take all that lie there; the first report of a device stands.
+        """Add these reports to the shared table and return all in it; the first report of a device counts.
 
-        Nothing is told to a device before the round is closed, so that the table is neither logged nor waited for.
-        Only what is new goes there and back: coordinators ask many times a second.
+        A device gets no answer before the round is closed, so the table need not be durable.
+        Only new reports are sent and read: coordinators ask many times a second.
 
         Returns:
             As many slots as were given, or more: other coordinators may know newer devices. For a round that is not
@@ -356,9 +356,9 @@ class PostgresStore(SqlStore):
         return table.codes.copy()
 
     def close_round(self, closed: ClosedRound, position: Position) -> None:
-        """The round goes down in the books and the next opens, at once. In mode DRAINING or STOPPED it becomes PAUSED.
+        """Store the closed round and open the next, in one transaction. In mode DRAINING or STOPPED it becomes PAUSED.
 
-        If the connection breaks at the commit, the books say whether it was done.
+        If the connection breaks at the commit, the stored rounds show whether it was done.
 
         Raises:
             StaleRound: the round is not the open one.
@@ -396,7 +396,7 @@ class PostgresStore(SqlStore):
         back_up(self, path)
 
     def close(self) -> None:
-        """Let go of it, and of the lead before the next one asks for it."""
+        """Close it; the lead is given up first, so that the next one can take it."""
         if self._leader is not None:
             with contextlib.suppress(self._library.Error):
                 self._leader.execute("SELECT pg_advisory_unlock_all()")

@@ -102,7 +102,7 @@ def spelt(sql: str, types: Mapping[str, str]) -> str:
 
 
 def creation(types: Mapping[str, str]) -> list[str]:
-    """The statements that make the tables, all but the triggers, which each database has its own way of."""
+    """The statements that make the tables, without the triggers, which differ by database."""
     statements = ["CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL)"]
     for table, columns in COLUMNS.items():
         parts = (
@@ -136,7 +136,9 @@ def migrate(tables: Tables, found: int, wanted: int, types: Mapping[str, str], p
         )
     for version in range(found, wanted):
         if version not in MIGRATIONS:
-            raise StoreProblem(f"{place}: nothing leads from version {version} to {wanted}: use the turnout it is of")
+            raise StoreProblem(
+                f"{place}: version {version} cannot be changed to {wanted}: use the turnout that made it"
+            )
         for statement in MIGRATIONS[version]:
             tables.do(spelt(statement, types))
     if found != wanted:
@@ -181,7 +183,7 @@ def device_row(device: Device) -> Row:
 
 
 def closed_row(closed: ClosedRound) -> Row:
-    """For table `books`; four slots a byte."""
+    """For table `books`; four slots per byte."""
     return (
         int(closed.round),
         float(closed.signal),

@@ -1,4 +1,4 @@
-"""What a store does, in SQL that SQLite and PostgreSQL share; each of them adds how a transaction is made there."""
+"""The methods of a store, in SQL that SQLite and PostgreSQL share; each adds its transactions."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ from turnout.service.store.store import (
 )
 
 HEAVIEST = 2**40
-"""The most that one device may count for: sums of a million of them are still exact."""
+"""The largest weight of a device: sums of a million of them are still exact."""
 
-_PAGE = 256  # rounds of the books that are read at a time
-_FIRST = 16  # rounds of the books in which a device is looked for
+_PAGE = 256  # closed rounds that are read at a time
+_FIRST = 16  # closed rounds in which a device is searched
 
 T = TypeVar("T")
 
@@ -64,15 +64,15 @@ class SqlStore:
     place: str
 
     def _write(self, work: Callable[[Tables], T], *, again: bool = False) -> T:
-        """Carry out work as one transaction, alone among all writers; `again`: twice does no more than once."""
+        """Carry out work as one transaction, with no other writer; `again`: it may be done twice without harm."""
         raise NotImplementedError
 
     def _read(self, work: Callable[[Tables], T]) -> T:
-        """Carry out work that sees one moment of the store."""
+        """Carry out work on a snapshot of the store."""
         raise NotImplementedError
 
     def _check_version(self, tables: Tables, lock: str = "") -> None:
-        """A newer turnout may have changed the tables while this one runs; `lock` keeps other writers out."""
+        """Check that no newer turnout has changed the tables; `lock` keeps other writers out."""
         found = tables.one(f"SELECT value FROM meta WHERE name = 'schema' {lock}")
         if found != (str(store.SCHEMA),):
             raise StoreProblem(f"{self.place}: another turnout has changed the tables: start again with that version")
@@ -88,7 +88,7 @@ class SqlStore:
 
         def work(tables: Tables) -> None:
             if tables.one("SELECT name FROM run"):
-                raise StoreProblem(f"{self.place}: a run is kept here already: continue it, or give another place")
+                raise StoreProblem(f"{self.place}: a run is stored here already: continue it, or give another place")
             tables.do(insertion("run"), *run_row(run))
             tables.do(insertion("state"), 1, *position_values(position), float(capacity), RUNNING, 0)
 
@@ -158,11 +158,11 @@ class SqlStore:
                     slots += 1
                 elif slot is not None and bytes(nonce) == request.nonce:
                     device = changed.get(slot) or self._device(tables, slot)
-                    joined = position_of(state).round  # it never had its token: its history starts now
+                    joined = position_of(state).round  # it never received its token: its history starts now
                     if device.token == request.token and self._was_heard(tables, device):
-                        joined = device.joined  # it had: the request is an old one that was delivered again
-                    anew = replace(device, token=request.token, joined=joined, revision=revision + 1)
-                    device = anew if device.left is None else None
+                        joined = device.joined  # it did: this is an old request, delivered again
+                    again = replace(device, token=request.token, joined=joined, revision=revision + 1)
+                    device = again if device.left is None else None
                 if device:
                     changed[device.slot] = device
                     revision += 1
@@ -209,10 +209,10 @@ class SqlStore:
         return codes
 
     def close_round(self, closed: ClosedRound, position: Position) -> None:
-        """The round goes down in the books and the next opens, at once. In mode DRAINING or STOPPED it becomes PAUSED.
+        """Store the closed round and open the next, in one transaction. In mode DRAINING or STOPPED it becomes PAUSED.
 
-        But if the order to stop came while the round was being closed with someone acknowledged, the mode stays
-        STOPPED: the order is for the next round then, and must not get lost.
+        But if the operator stopped the run while the round was being closed with participants, the mode stays
+        STOPPED, and holds for the next round.
 
         Raises:
             StaleRound: the round is not the open one.
@@ -234,12 +234,12 @@ class SqlStore:
             self._set_control(tables, control, replace(control, mode=PAUSED), "coordinator")
 
     def closed(self, round: int) -> ClosedRound | None:
-        """A round of the books."""
+        """A closed round."""
         row = self._read(lambda tables: tables.one(selection("books", "WHERE round = ?"), int(round)))
         return None if row is None else closed_of(row)
 
     def history(self, first: int = 0) -> Iterator[ClosedRound]:
-        """The books from a round on, in order, a page at a time."""
+        """The closed rounds from a round on, in order, a page at a time."""
         sql = selection("books", f"WHERE round >= ? ORDER BY round LIMIT {_PAGE}")
         while page := self._read(partial(_page, sql=sql, first=first)):
             yield from map(closed_of, page)
@@ -251,16 +251,16 @@ class SqlStore:
         return [change_of(row) for row in self._read(lambda tables: tables.all(sql, first))]
 
     def pour(self, target: SqlStore, restored_by: str | None = None) -> None:
-        """Copy everything, as of one moment, into a store without a run; all of it or nothing.
+        """Copy a snapshot of everything into a store without a run; all of it or nothing.
 
         Args:
             target: where.
-            restored_by: who makes a copy the run itself again: it is paused then, and both are in the target's log.
+            restored_by: who restores the run: then it is paused, and the target's log has both.
         """
 
         def put(tables: Tables, copy: Tables) -> None:
             if copy.one("SELECT name FROM run"):
-                raise StoreProblem(f"{target.place}: a run is kept here already: give a new place")
+                raise StoreProblem(f"{target.place}: a run is stored here already: give a new place")
             for table in COLUMNS:
                 copy.many(insertion(table), tables.stream(selection(table, "ORDER BY 1")))
             if restored_by:
@@ -288,7 +288,7 @@ class SqlStore:
         return device_of(row)
 
     def _was_heard(self, tables: Tables, device: Device) -> bool:
-        """Whether it has reported since it joined; who has its token does so in one of the first rounds."""
+        """Whether it has reported since it joined; a device that has its token does so in one of the first rounds."""
         rows = tables.all(selection("books", f"WHERE round >= ? ORDER BY round LIMIT {_FIRST}"), device.joined)
         return any(closed_of(row).code(device.slot) != MISSING for row in rows)
 
@@ -318,4 +318,4 @@ def _note(tables: Tables, who: str, what: str, detail: str) -> None:
 
 def _check_capacity(capacity: float) -> None:
     if not 0.0 < capacity < math.inf:
-        raise invalid("capacity", "above 0 and finite", capacity, "give what is needed in each round")
+        raise invalid("capacity", "above 0 and finite", capacity, "give the turnout that is needed in each round")

@@ -27,7 +27,7 @@ REMEDIES = {
     "SQLITE_READONLY": "make the file and its folder writable to this user",
     "SQLITE_CANTOPEN": "make the file and its folder readable and writable to this user",
     "SQLITE_PERM": "make the file and its folder readable and writable to this user",
-    "SQLITE_CORRUPT": "bring back a copy with `turnout operate restore`",
+    "SQLITE_CORRUPT": "restore a copy with `turnout operate restore`",
     "SQLITE_NOTADB": "give the path of a store, or a new one",
     "SQLITE_BUSY": "another process keeps it locked: end that one",
     "SQLITE_LOCKED": "another process keeps it locked: end that one",
@@ -75,7 +75,7 @@ class SqliteStore(SqlStore):
 
     Args:
         path: of the file.
-        create: make it if it is not there.
+        create: make it if it is missing.
         called: its name in messages, if not the path.
 
     Raises:
@@ -178,7 +178,7 @@ class SqliteStore(SqlStore):
                 self._connection.execute("ROLLBACK")
 
     def _check_still_there(self) -> None:
-        """A commit to a file that lost its name would be lost with it."""
+        """A commit to a file that was removed or replaced would be lost."""
         try:
             same = self._path.stat().st_ino == self._inode
         except OSError:
@@ -188,7 +188,7 @@ class SqliteStore(SqlStore):
 
     def _problem(self, error: sqlite3.Error) -> StoreProblem:
         code = getattr(error, "sqlite_errorname", None) or ""
-        remedy = REMEDIES.get("_".join(code.split("_")[:2]), "`turnout operate restore` brings back a copy")
+        remedy = REMEDIES.get("_".join(code.split("_")[:2]), "`turnout operate restore` restores a copy")
         return StoreProblem(f"{self.place}: {error}: {remedy}")
 
     def lead(self) -> bool:
@@ -224,7 +224,7 @@ class SqliteStore(SqlStore):
         back_up(self, path)
 
     def seal(self) -> None:
-        """Make it one file that can be read from a read-only place, and let go of it."""
+        """Make it one file that can be read from a read-only place, and close it."""
         self._set("journal_mode = DELETE")
         self.close()
 
@@ -237,7 +237,7 @@ class SqliteStore(SqlStore):
 
 
 def back_up(source: SqlStore, path: Path) -> None:
-    """Write everything, as of one moment, to a new file; it has its name only once it is complete.
+    """Write a snapshot of everything to a new file; it gets its name when it is complete.
 
     Args:
         source: any store; it may be in use.

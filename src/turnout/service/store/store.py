@@ -1,4 +1,4 @@
-"""What the coordinator keeps, and the one interface to wherever it keeps it."""
+"""What the coordinator stores, and the interface of its stores."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ acknowledged, then none closes."""
 TAKEN = "another coordinator has this store: stop it first, or use PostgreSQL for several"
 
 USUAL_HOURS = 24.0
-"""How long new one-time codes are good, unless the operator says otherwise."""
+"""How long new one-time codes are valid, by default."""
 
 
 class StoreProblem(TurnoutError):
-    """The store cannot be read or written, is another's, or of a newer version.
+    """The store cannot be read or written, is in use by another process, or of a newer version.
 
     Example:
         >>> issubclass(StoreProblem, TurnoutError)
@@ -62,9 +62,9 @@ class Control:
     """What the operator may change while it runs.
 
     Attributes:
-        capacity: what is needed in each round.
+        capacity: the turnout that is needed in each round.
         mode: one of `MODES`.
-        revision: one more with every change of these or of a device; what has a higher one is news.
+        revision: increased by every change of these or of a device.
     """
 
     capacity: float
@@ -74,12 +74,12 @@ class Control:
 
 @dataclass(frozen=True)
 class Device:
-    """One that enrolled.
+    """A device that has enrolled.
 
     Attributes:
-        slot: its number in the books, from 0; given once.
+        slot: its number in the run, from 0; given once.
         token: the SHA-256 of its token.
-        weight: what it counts for.
+        weight: how much it adds to the turnout.
         joined: the round that was open when it enrolled: its first.
         left: the round that was open when it left or was revoked: the first without it; None: a member.
         revision: of its last change.
@@ -99,9 +99,9 @@ class Enrolment:
 
     Attributes:
         code: the one-time code.
-        nonce: the device's own secret: who comes again with code and nonce gets the token given now in place of
-            the old and joins anew, since the first answer may have been lost; unless the token is the same and has
-            been used: then it is an old request, delivered again. Who comes with the code alone gets nothing.
+        nonce: the device's own secret. A second request with the same code and nonce gets the new token in place of
+            the old, and joins again, since the first answer may have been lost; unless the token is the same and has
+            been used: then it is an old request, delivered again. A second request with the code alone is refused.
         token: the token that it will have.
     """
 
@@ -112,7 +112,7 @@ class Enrolment:
 
 @dataclass(frozen=True)
 class Change:
-    """A line of the audit log, which is only ever added to.
+    """A line of the audit log; lines are only added, never changed.
 
     Attributes:
         at: the wall clock, seconds since 1970.
@@ -128,7 +128,7 @@ class Change:
 
 
 class Store(Protocol):
-    """Where a run is kept. Every method is one transaction: on return it is durable, on an error nothing has changed.
+    """Where a run is stored. Every method is one transaction: on return it is durable, on an error nothing has changed.
 
     Calls come from one thread at a time. `shared` stores serve several coordinators at once; there, reports
     are put together by `merge`, and only the one that leads closes rounds.
@@ -161,7 +161,7 @@ class Store(Protocol):
         ...
 
     def change(self, who: str, *, capacity: float | None = None, mode: str | None = None) -> Control:
-        """Set one of them or both; goes down in the audit log with the old and new values."""
+        """Set one of them or both; the audit log has the old and new values."""
         ...
 
     def add_codes(self, codes: Sequence[bytes], weight: int, expires_at: float | None, who: str) -> None:
@@ -181,14 +181,14 @@ class Store(Protocol):
         ...
 
     def merge(self, round: int, codes: Codes) -> Codes:
-        """Put these reports (MISSING, NO or YES by slot) on the table and take all that lie there; the first
-        report of a device stands. A store that is not shared gives back what it was given.
+        """Add these reports (MISSING, NO or YES by slot) to those of other coordinators and return all; the first
+        report of a device counts. A store that is not shared returns what it was given.
         """
         ...
 
     def close_round(self, closed: ClosedRound, position: Position) -> None:
-        """The round goes down in the books and the next opens, at once. In mode DRAINING or STOPPED it becomes PAUSED;
-        STOPPED stays if the round acknowledged anyone: the order came too late for it.
+        """Store the closed round and open the next, in one transaction. In mode DRAINING or STOPPED it becomes PAUSED;
+        STOPPED stays if the round has participants: the operator's stop was too late for it.
 
         Raises:
             StaleRound: the round is not the open one.
@@ -196,11 +196,11 @@ class Store(Protocol):
         ...
 
     def closed(self, round: int) -> ClosedRound | None:
-        """A round of the books."""
+        """A closed round."""
         ...
 
     def history(self, first: int = 0) -> Iterator[ClosedRound]:
-        """The books from a round on, in order."""
+        """The closed rounds from a round on, in order."""
         ...
 
     def changes(self, first: int = 0) -> list[Change]:
@@ -208,7 +208,7 @@ class Store(Protocol):
         ...
 
     def lead(self) -> bool:
-        """Whether this process is the one that closes rounds; it tries to become so where nobody is."""
+        """Whether this process is the one that closes rounds; if no process does, it tries to."""
         ...
 
     def backup(self, path: Path) -> None:

@@ -9,7 +9,6 @@ import numpy as np
 
 from turnout import Averaging, PaperCoin, paper_population
 from turnout.algorithm import ClientState, SeededCoins, client_step
-from turnout.client.history import missed
 from turnout.problem import ENROLMENT
 from turnout.service.load_test.load_test import Fleet
 from turnout.service.protocol import Offer, Welcome
@@ -148,12 +147,12 @@ def by_hand(rounds, mechanism=COIN, averaging=ALL, counts=lambda device, round: 
         for round in range(rounds):
             uniform = coins.uniform([device], round)
             if (device, round) in away:
-                state = missed(state, 1, averaging)
+                state = state.after(np.zeros(1), averaging)
                 continue
             after, bits, *_ = client_step(
                 COSTS[device], mechanism, state, signal_of(round), uniform, averaging=averaging
             )
             found[round, device] = bits[0]
             moves = counts(device, round) or not averaging.takes_back
-            state = after if moves else missed(state, 1, averaging)
+            state = after if moves else state.after(np.zeros(1), averaging)
     return found

@@ -138,7 +138,7 @@ def test_long_numbers_fit(browser, tmp_path):
 
 def test_what_was_not_kept_is_left_out(runs):
     said = text(run_page([runs["bare"]], ["bare"]))
-    for missing in ("Total cost", "optimum", "How often clients", "followed", "Distance"):
+    for missing in ("Total cost", "optimum", "How often clients", "averages were recorded", "Distance"):
         assert missing not in said
     assert "Distance from the reference" in text(run_page([runs["moves"]], ["moves"]))
     assert "6 of the 1,200 clients" in text(run_page([runs["moves"]], ["moves"]))

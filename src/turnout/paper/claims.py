@@ -166,7 +166,7 @@ def privacy_error(evidence: Evidence) -> Claim:
 def network_guarantee(evidence: Evidence) -> Claim:
     """Theorem IV.3."""
     saturated = min(int(evidence.seeds[name]["saturated"].min()) for name in _NAMES)
-    measured = f"at least {saturated} clients with an infinite value in every round that was looked at, for every β"
+    measured = f"at least {saturated} clients with an infinite value in every checked round, for every β"
     why = "the mean is infinite; and for a change in one client's data the largest value counts, not the mean"
     return Claim(
         "Theorem IV.3",

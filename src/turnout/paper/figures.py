@@ -98,7 +98,7 @@ def _distance(store: Store) -> Numbers:
 
 
 def _draw_distance(numbers: Numbers, folder: Path) -> None:
-    """One panel a beta for each meaning of x*; a thin line a client, its quantiles on top."""
+    """One panel per beta for each meaning of x*; one thin line per client, quantiles on top."""
     shown = [name for name in COLOURS if name != CLASSICAL]
     with panels(folder, "fig1-distance", len(shown), width=2.6, height=2.5, rows=2) as axes:
         for row, meaning in enumerate(("to the classical run", "to the optimum")):

@@ -21,7 +21,7 @@ _LOG = {"type": "log", "dtick": 1}
 def make_page(store: Store, results: dict[str, Any]) -> Page:
     """All figures, the forecast, the claims and the settings, in plain words."""
     page = Page(
-        "Clients that choose for themselves",
+        "Clients that decide for themselves",
         "“Near-optimal Differentially Private Client Selection in Federated Settings” (Alam, Shukla, Rao; Allerton 2023), "
         "reproduced, forecast without simulating, and checked claim by claim.",
     )
@@ -37,7 +37,7 @@ def make_page(store: Store, results: dict[str, Any]) -> Page:
 def _opening(page: Page, results: dict[str, Any]) -> None:
     page.text(
         "A server needs 600 of 1,200 clients in each round. Taking part costs each client something, more the more often it does, "
-        "and the cost is nobody else's business. The server broadcasts one number, the signal, and corrects it by the turnout it "
+        "and the cost is private. The server broadcasts one number, the signal, and corrects it by the turnout it "
         "sees. Each client decides by itself, from its own cost, its own past, and a coin.\n\n"
         "The paper adds a privacy coin: a client that does not want to participate does so anyway with probability (β/2)e^(−β). "
         "Here is what that costs, what it hides, and what it does not."
@@ -46,7 +46,7 @@ def _opening(page: Page, results: dict[str, Any]) -> None:
     page.facts(
         [
             ("smallest possible cost", round(results["optimum_cost"], 1), "the exact optimum"),
-            ("clients chosen at random", round(results["random_cost"], 1), "what frameworks do now"),
+            ("clients chosen at random", round(results["random_cost"], 1), "as frameworks do now"),
             ("self-chosen, β = 3.5", f"{gaps[beta_name(3.5)]['mean']:+.2f} %", "above the optimum"),
             ("self-chosen, β = 1", f"{gaps[beta_name(1.0)]['mean']:+.2f} %", "above the optimum"),
         ]
@@ -68,7 +68,7 @@ def _figure_1(page: Page, numbers: Numbers) -> None:
             traces.append(line(numbers["rounds"], high, "", colour=colour, dash="dash", width=1.5))
     page.figure(
         chart(traces, x="round k", y="|x_i(k) − x_i*|", yaxis={"range": [0, 0.2]}),
-        "Distance of the clients' averages from the exact optimum: the median client, and dashed the one that 95 % are closer than.",
+        "Distance of the clients' averages from the exact optimum: the median over clients, and dashed the 95 % quantile.",
     )
     page.text(
         "The paper takes the classical run's last average for the optimum; the figures in print (fig1-distance.png) show every client, "
@@ -166,7 +166,7 @@ def _figure_5(page: Page, numbers: Numbers) -> None:
         )
     page.figure(
         chart(traces, x="round k", y="signal Θ(k)", yaxis={"rangemode": "tozero"}),
-        "The signal. Without privacy it settles at the price of the optimum; the coin brings clients by itself, so it settles lower.",
+        "The signal. Without privacy it settles at the price of the optimum; by the coin some clients participate at any signal, so it settles lower.",
     )
 
 

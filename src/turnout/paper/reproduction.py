@@ -23,7 +23,7 @@ from turnout.version import __version__
 
 
 def reproduce(folder: str | Path, say: Say = lambda stage, done, total: None) -> Path:
-    """Make everything that is not there yet; returns the report's path.
+    """Make everything that is missing; returns the report's path.
 
     Args:
         folder: where figures, results.json and report.html go.

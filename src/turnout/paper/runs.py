@@ -54,7 +54,7 @@ def seeded_run(mechanism: Mechanism, seed: int, kind: str) -> Numbers:
     """The curves of a run with other coins ("seeds"), or with other coins and other clients ("populations")."""
     populations = kind == "populations"
     problem = paper_problem(seed) if populations else paper_problem()
-    # Of other populations only the end is looked at.
+    # Of other populations only the end is used.
     return curves(problem, mechanism, _run(problem, mechanism, seed, ends_only=populations))
 
 

@@ -29,7 +29,7 @@ SETTINGS: dict[str, Setting] = {
     "start": Setting("everyone takes part in round 0", "stated", "Algorithms 2 and 3"),
     "last rounds": Setting(400, "stated", "histograms of Fig. 4"),
     "chosen rounds": Setting(60, "stated", "Fig. 4 (a); we take the last 60"),
-    "seeds": Setting(100, "ours", "the paper shows one run; bands are over so many"),
+    "seeds": Setting(100, "ours", "the paper shows one run; bands are over this number"),
     "checkpoint": Setting(50, "ours", "rounds between two points of a curve"),
 }
 

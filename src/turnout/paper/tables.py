@@ -47,7 +47,7 @@ class Store:
             with path.open("rb") as handle, np.load(handle) as file:
                 return str(file["fingerprint"]) == self._key
         except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
-            return False  # not ours, or cut short: made again
+            return False  # another file, or incomplete: made again
 
     def numbers(self, name: str, make: Callable[[], Numbers]) -> Numbers:
         """The table of that name: read if it is there, else made and kept."""
@@ -112,7 +112,7 @@ def tables() -> dict[str, Table]:
 
 
 def make_tables(store: Store, say: Say) -> None:
-    """Make the tables that are not there yet, and keep each as soon as it is whole."""
+    """Make the missing tables, and store each as soon as it is complete."""
     wanted = {name: table for name, table in tables().items() if not store.has(name)}
     todo = {(name, part): make for name, table in wanted.items() for part, make in enumerate(table.parts)}
     totals = Counter(wanted[name].stage for name, _ in todo)

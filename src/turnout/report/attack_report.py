@@ -31,7 +31,7 @@ def attack_rows(lines: Lines) -> tuple[list[str], list[list[str]]]:
 
 
 def priors(lines: Lines) -> dict[str, float]:
-    """The error of guessing without any report: one for all, or one a run where they differ by a twentieth."""
+    """The error of guessing without any report: one for all, or one per run where they differ by a twentieth."""
     found = {name: errors.cost for name, each in lines.items() for errors in each if errors.rounds == 0}
     if found and max(found.values()) < 1.05 * min(found.values()):
         return {PRIOR: next(iter(found.values()))}
@@ -39,7 +39,7 @@ def priors(lines: Lines) -> dict[str, float]:
 
 
 def percent(value: float) -> str:
-    """Two digits are enough.
+    """A percentage with two digits.
 
     Example:
         >>> percent(0.00783), percent(0.0154), percent(0.198)
@@ -50,11 +50,11 @@ def percent(value: float) -> str:
 
 
 def attack_page(lines: Lines) -> Page:
-    """The errors against the rounds, a line a mechanism, and the table below."""
+    """The errors against the rounds, one line per mechanism, and the table below."""
     page = Page(
         "What reports give away",
-        "An observer who sees every signal and every report, and knows the family of the costs, guesses each client's "
-        "cost. Shown is the relative error of the guess, in the median over the clients.",
+        "An observer of every signal and every report, who knows the family of the costs, estimates each client's "
+        "cost. Shown is the median relative error over the clients.",
     )
     traces = []
     for index, (name, found) in enumerate(lines.items()):

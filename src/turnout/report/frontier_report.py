@@ -35,7 +35,7 @@ def percent(gap: float | None, down: bool = False) -> str:
 
 
 def heading(facts: Facts) -> str:
-    """Against whom; where single reports must be hidden, that this is an assumption comes first.
+    """The observer; where single reports must be hidden, this assumption comes first.
 
     Example:
         >>> heading({"observer": "sum", "against": "an observer of the sum alone, with 8 honest others"})
@@ -68,7 +68,7 @@ def frontier_rows(facts: Facts) -> tuple[list[str], list[list[str]]]:
 
 
 def notes(facts: Facts) -> list[str]:
-    """What the table cannot say: what totals rest on, who is missing or promises nothing, what chance costs."""
+    """Notes: the assumptions of the totals, mechanisms without points or promises, the gap of random selection."""
     assumed: dict[tuple[str, ...], list[str]] = {}
     for curve in facts["curves"]:
         assumed.setdefault(tuple(curve["assumptions"]), []).append(curve["name"])
@@ -103,7 +103,7 @@ def frontier_page(found: Sequence[Facts]) -> Page:
     )
     for facts in found:
         page.heading(heading(facts))
-        caption = f"Cost gap against total epsilon, a line a mechanism. {heading(facts)}."
+        caption = f"Cost gap against total epsilon, one line per mechanism. {heading(facts)}."
         page.figure(frontier_chart(facts), caption, height=460)
         header, rows = frontier_rows(facts)
         runs = max((len(point["measured"]) for curve in facts["curves"] for point in curve["points"]), default=0)

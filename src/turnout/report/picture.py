@@ -157,7 +157,7 @@ def _draw(axes: Mapping[str, Any], runs: Sequence[ShownRun], forecast: Forecast 
 
 
 def _turnout(over_time: Any, at_the_end: Any, runs: Sequence[ShownRun], ink: str) -> None:
-    """Who came, and how the last rounds spread; in parts of the capacity where runs need different numbers."""
+    """The turnout, and the spread of the last rounds; in parts of the capacity where capacities differ."""
     relative = len({run.capacity for run in runs}) > 1
     unit = "% of capacity" if relative else "sum of weights" if any(run.is_weighted for run in runs) else "clients"
     every = [run.trajectory.participants / (run.trajectory.capacity / 100.0 if relative else 1.0) for run in runs]
@@ -227,7 +227,7 @@ def _legend(axes: Any) -> None:
 
 
 def _head(figure: Any, runs: Sequence[ShownRun], ink: str) -> None:
-    """Who is who, and what they reached."""
+    """The legend, with the gap of each run."""
     from matplotlib.lines import Line2D
 
     handles = [

@@ -27,7 +27,7 @@ class Stretch:
     Attributes:
         first: the first round.
         stop: the round after the last.
-        capacity: what is needed in each round.
+        capacity: the turnout that is needed in each round.
         members: the clients that belong, shape (clients,).
         best: their optimum; None where the file does not hold the problem, or it has no solution.
     """
@@ -97,7 +97,7 @@ class ShownRun:
 
     @property
     def clients(self) -> int:
-        """How many clients there ever were."""
+        """The number of all clients, also of those that left."""
         return int(self.trajectory.provenance["clients"])
 
     @property
@@ -107,7 +107,7 @@ class ShownRun:
 
     @property
     def capacity(self) -> float:
-        """What is needed at the end."""
+        """The capacity at the end."""
         return self.stretches[-1].capacity
 
     @property
@@ -117,7 +117,7 @@ class ShownRun:
 
     @property
     def is_weighted(self) -> bool:
-        """Whether clients bring more or less than 1 each."""
+        """Whether clients have other weights than 1."""
         problem = self.trajectory.problem
         return problem is not None and problem.weights is not None
 
@@ -170,7 +170,7 @@ def _turnout(page: Page, runs: Sequence[ShownRun]) -> None:
 
 
 def _strips(page: Page, runs: Sequence[ShownRun], unit: str, relative: bool) -> None:
-    """Turnout over time, a strip a run on one scale: noise over noise would show neither."""
+    """Turnout over time, one strip per run on one scale: one noise over another would show neither."""
     traces: list[Trace] = []
     axes: dict[str, Any] = {}
     every = []
@@ -198,9 +198,7 @@ def _strips(page: Page, runs: Sequence[ShownRun], unit: str, relative: bool) -> 
             axes[axis.replace("y", "yaxis")]["nticks"] = 4
     del axes["yaxis"]["matches"]
     axes[f"yaxis{len(runs) // 2 + 1}" if len(runs) > 1 else "yaxis"]["title"] = {"text": unit}
-    caption = (
-        "How many came in each round, against what was needed: thin lines are single rounds, thick ones moving means."
-    )
+    caption = "The turnout of each round, and the capacity: thin lines are single rounds, thick ones moving means."
     view = focus(every)
     if view is not None:
         axes["yaxis"]["range"] = view
@@ -240,12 +238,12 @@ def _signal(page: Page, runs: Sequence[ShownRun]) -> None:
     ]
     prices = _references(runs, "price", "optimal price")
     page.heading("The signal")
-    aim = " Without privacy it settles at the optimal price, with it somewhat off." if prices else ""
+    aim = " Without privacy it settles at the optimal price, with privacy somewhat away from it." if prices else ""
     _over_time(
         page,
         [*lines, *prices],
         "Signal Θ",
-        f"The one public number that the server moves until enough clients come.{aim}",
+        f"The one public number that the server moves until enough clients participate.{aim}",
     )
 
 
@@ -256,12 +254,10 @@ def _cost(page: Page, runs: Sequence[ShownRun]) -> None:
         lines = [_recorded(run, "cost") for run in with_cost]
         optima = _references(with_cost, "cost", "optimum")
         page.heading("Total cost")
-        least = ", and the dashed line is the least possible." if optima else "."
+        least = ", and the dashed line is the smallest possible." if optima else "."
         if any(len(run.stretches) > 1 for run in with_cost):
-            least += " After a change, averages still remember what came before."
-        _over_time(
-            page, [*lines, *optima], "Total cost", f"What the clients' averages cost all of them together{least}"
-        )
+            least += " After a change, averages still contain the rounds before it."
+        _over_time(page, [*lines, *optima], "Total cost", f"The total cost of the clients' averages{least}")
     with_distance = [run for run in runs if run.trajectory.mean_distance is not None]
     if with_distance:
         page.heading("Distance from the reference")
@@ -289,10 +285,10 @@ def _averages(page: Page, runs: Sequence[ShownRun]) -> None:
     optima = [_shares(best.average, edges) for _, best in solved]
     if has_one := bool(optima) and all(np.allclose(one, optima[0]) for one in optima):
         traces.append(bars(edges, optima[0], "optimum", colour=INK, dash="dash"))  # several would hide everything
-    page.heading("How often clients take part")
+    page.heading("How often clients participate")
     page.figure(
         chart(traces, x="Final average of a client", y="Share of clients (%)"),
-        "How the clients differ: 0 never takes part, 1 always does"
+        "How the clients differ: 0 never participates, 1 always does"
         + (", and the dashed outline is the optimum." if has_one else "."),
         height=320,
     )
@@ -309,9 +305,9 @@ def _averages(page: Page, runs: Sequence[ShownRun]) -> None:
             hovermode="closest",
             legend={"itemsizing": "constant"},
         ),
-        "Each dot is a client; on the dashed line it takes part exactly as often as is best for all. "
+        "Each dot is a client; on the dashed line it participates exactly as often as in the optimum. "
         + (
-            "Some clients, evenly chosen, stand for all."
+            "Only some clients, evenly chosen, are shown."
             if any(run.present > len(dot["x"]) for (run, _), dot in zip(solved, dots, strict=True))
             else ""
         ),
@@ -340,11 +336,11 @@ def _against(run: ShownRun, best: Optimum, most: int) -> Trace:
 
 
 def _kept(page: Page, runs: Sequence[ShownRun]) -> None:
-    """The averages of chosen clients over time, a figure a run."""
+    """The averages of chosen clients over time, one figure per run."""
     keeping = [run for run in runs if run.trajectory.averages is not None and run.trajectory.averages.shape[1]]
     if not keeping:
         return
-    page.heading("Clients that were followed")
+    page.heading("Clients whose averages were recorded")
     for run in keeping:
         trajectory = run.trajectory
         assert trajectory.averages is not None
@@ -369,7 +365,7 @@ def _kept(page: Page, runs: Sequence[ShownRun]) -> None:
         dotted = "; dotted lines are their optima" if run.best is not None else ""
         page.figure(
             chart(traces, x="Round", y="Average", yaxis={"range": [0, 1.02]}),
-            f"{some} whose averages the run recorded, as they settle{dotted}.",
+            f"{some} whose averages the run recorded{dotted}.",
             height=320,
         )
 

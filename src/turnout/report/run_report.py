@@ -27,7 +27,7 @@ def run_page(trajectories: Sequence[Trajectory], names: Sequence[str]) -> Page:
 
     Args:
         trajectories: the runs; they may differ in length, clients and settings.
-        names: what to call them, one a run, all different.
+        names: one per run, all different.
 
     Raises:
         ValueError: no run, or not one name for each.
@@ -70,11 +70,11 @@ def _title(names: Sequence[str]) -> str:
 def _lead(runs: Sequence[ShownRun]) -> str:
     what = (
         "A server needs a number of clients in each round and broadcasts one public signal; each client decides by "
-        "itself whether to take part."
+        "itself whether to participate."
     )
     if all(run.best is None for run in runs):
-        return f"{what} This page shows what came of it."
-    return f"{what} This page shows what came of it, against the exact optimum."
+        return f"{what} This page shows the results."
+    return f"{what} This page shows the results, against the exact optimum."
 
 
 def _facts_of_one(run: ShownRun) -> list[tuple[str, object, str]]:
@@ -132,7 +132,7 @@ def _results(runs: Sequence[ShownRun]) -> tuple[list[str], list[list[object]], s
     caption = (
         f"Turnout is the mean ± spread of the last {TAIL} rounds, signal and cost are those at the end, "
         "price and optimum are exact, and the gap is how far the cost is off the optimum (below 0 only where fewer "
-        "came, over the whole run, than are needed)."
+        "participated, over the whole run, than are needed)."
     )
     return list(columns), [list(row) for row in zip(*columns.values(), strict=True)], caption
 
@@ -170,7 +170,7 @@ def _flat(values: dict[str, Any], above: str = "") -> dict[str, str]:
 
 
 def _words(key: str) -> str:
-    """A dotted name as a person would say it: of a mechanism's kind, just "mechanism"."""
+    """A dotted name for people: a mechanism's kind is just "mechanism"."""
     return "engine" if key == "engine_reason" else key.removesuffix(".kind").replace(".", " › ").replace("_", " ")
 
 

@@ -1,4 +1,4 @@
-"""The page for a sweep: what was varied, what came of it, what is best, and what failed."""
+"""The page for a sweep: what was varied, the results, the best settings, and what failed."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def is_number(results: Results, name: str) -> bool:
 
 
 def against_whom(rows: Iterable[Mapping[str, Any]]) -> str:
-    """Against whom the totals of some rows are, and what those of each mechanism rest on.
+    """The observer of the totals of some rows, and the assumptions of each mechanism.
 
     Example:
         >>> row = {"mechanism.kind": "memoized", "total_against": "anyone", "total_assumptions": "the sun shines"}
@@ -122,7 +122,7 @@ def described(row: Mapping[str, Any], names: Sequence[str]) -> str:
 
 
 _MOST_ON_A_LINE = 60  # on a line; more become dots
-_OUTSIDE = "What lies far above the rest is out of sight: a double click shows it."
+_OUTSIDE = "Points far above the others are outside the view: a double click shows them."
 _LOGARITHMIC = 20.0  # an axis whose ends differ by such a factor
 
 TOTAL = "total_epsilon_over_rounds"
@@ -237,7 +237,7 @@ _MOST_VALUES = 25  # of a setting, in a table of means or in a list of what was 
 _HEADER = ["Runs", "Cost gap (%)", "Turnout", "Spread", "Certified epsilon", "Total epsilon"]
 _CAPTION = (
     "Means ± standard errors over the runs. The gap is how far the cost is off the optimum (below 0 only where fewer "
-    "came, over the whole run, than are needed); spread is the turnout's standard deviation from round to round; total "
+    "participated, over the whole run, than are needed); spread is the turnout's standard deviation from round to round; total "
     "epsilon is over all rounds of the run, at the delta asked for, "
 )
 

@@ -91,8 +91,8 @@ class Memoized(OneRelease):
     that. Inside these limits the client prefers the levels that are best for it at a public reference price:
     those with the smallest f(level) - price w level get their largest probability first. From then on it
     participates with the intent of a *surrogate*, whose slope at the released level is the reference price, never
-    with that of its own cost. Pure epsilon in total, however many rounds (docs/proofs/memoized.md), as long as the cost is
-    released once across all runs and servers.
+    with that of its own cost. Pure epsilon in total, however many rounds (docs/proofs/memoized.md), as long as the
+    cost is released once across all runs and servers.
 
     Args:
         epsilon: in total, above 0.

@@ -1,9 +1,9 @@
-"""The operator's face of the coordinator: a live page, its interface for programs, metrics. A listener of its own.
+"""The operator's listener: a live page, its interface for programs, and metrics.
 
     app = operator_app(Overview(coordinator), password_hash=hashed(password))
     uvicorn.run(app, host="127.0.0.1", port=8441)
 
-It shows counts and who is here, never what a device decided. Call `app.end_streams()` before the server
+It shows counts and which devices are here, never what a device decided. Call `app.end_streams()` before the server
 stops, or it waits for pages.
 """
 
@@ -31,7 +31,7 @@ from turnout.service.store import MODES, USUAL_HOURS, Change
 _KINDS = {"html": "text/html; charset=utf-8", "css": "text/css; charset=utf-8", "js": "text/javascript; charset=utf-8"}
 
 PARTS = ("operator.css", "operator.js", "asking.js", "devices.js", "showing.js")
-"""What the page asks for under /static/."""
+"""The files of the page under /static/."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ def plotly() -> Part:
 
 @functools.cache
 def policy() -> str:
-    """What the page may do: nothing but ours, no eval, no inline script (the Content-Security-Policy).
+    """What the page may do: only its own files, no eval, no inline script (the Content-Security-Policy).
 
     Plotly draws our lines without eval. It adds an empty style element, which it fills from code, and one with
     the style of its maps: these two are allowed by their hashes.
@@ -111,10 +111,10 @@ WHO = "operator page"
 """In the audit log."""
 
 MOST_ROUNDS = 500
-"""So many closed rounds a page shows."""
+"""The largest number of closed rounds on a page."""
 
 MOST_STREAMS = 32
-"""So many pages may be open at once."""
+"""The largest number of open pages."""
 
 _LARGEST_BODY = 4096
 _DIGITS = re.compile("[0-9]{1,9}")
@@ -123,10 +123,10 @@ _PAUSE, _BEAT = 0.25, 5.0
 
 
 class Operated(Protocol):
-    """What the operator sees and moves: the coordinator, or in tests something that plays one."""
+    """What the operator sees and changes: the coordinator, or a stand-in for it in tests."""
 
     def snapshot(self) -> dict[str, Any]:
-        """How things are: run, round, mode, capacity, hard_limit, members, heard, late, gone, account, faults…"""
+        """The state: run, round, mode, capacity, hard_limit, members, heard, late, gone, account, faults…"""
         ...
 
     def recent(self, rounds: int) -> list[dict[str, Any]]:
@@ -142,11 +142,11 @@ class Operated(Protocol):
         ...
 
     async def revoke(self, slot: int, who: str) -> Any:
-        """The device is no member any more, and its token is worthless."""
+        """Revoke a device: it is no member any more, and its token is invalid."""
         ...
 
     async def issue_codes(self, count: int, weight: int, hours: float, who: str) -> list[str]:
-        """Make one-time codes for enrolling, good for so many hours."""
+        """Make one-time enrolment codes, valid for this number of hours."""
         ...
 
     async def log(self) -> list[Change]:
@@ -186,7 +186,7 @@ class OperatorApp(Guard):
         self._view = view
 
     def end_streams(self) -> None:
-        """Close the live connections of all pages, so that the server can stop; pages come back by themselves."""
+        """Close the live connections of all pages, so that the server can stop; pages reconnect by themselves."""
         self._view.stopping.set()
 
 
@@ -199,7 +199,7 @@ def operator_app(operated: Operated, *, password_hash: str, allowed_hosts: Itera
         allowed_hosts: the names by which browsers may call it (no ports), "*" for any.
 
     Raises:
-        ValueError: the hash is none.
+        ValueError: the hash is invalid.
         MissingExtra: Plotly is not installed.
     """
     policy()  # reads Plotly now: says if it is missing, and is ready for the first page
@@ -315,7 +315,7 @@ class _View:
                     version = change.result()
                 await asyncio.wait({stopping}, timeout=max(0.0, sent + _PAUSE - time.monotonic()))
         except TurnoutError:
-            pass  # the coordinator has ended; the page will come again
+            pass  # the coordinator has ended; the page will reconnect
         finally:
             self.streams -= 1
             for task in (stopping, change):
@@ -323,7 +323,7 @@ class _View:
                     task.cancel()
 
     def _event(self, seen: str) -> tuple[str, str]:
-        """(what has been seen after it, the event); "RUN/ROUND" names the last round that was sent of a run."""
+        """(the new position, the event); "RUN/ROUND" is the last round of a run that was sent."""
         snapshot = self.now()
         run, _, last = seen.rpartition("/")
         following = int(last) + 1 if re.fullmatch(r"[0-9]{1,15}", last) and run == snapshot["run"] else -1
@@ -351,7 +351,7 @@ async def _static(request: Request) -> Response:
 
 
 async def _plotly(request: Request) -> Response:
-    """Plotly, which is large and nobody's secret: a browser may keep it, and asks whether it is still the same."""
+    """Plotly, which is large and public: a browser may cache it, and asks whether it is still the same."""
     sent = plotly()
     headers = {"content-type": sent.kind, "etag": sent.tag, "cache-control": "private, no-cache"}
     headers["vary"] = "accept-encoding"
@@ -363,7 +363,7 @@ async def _plotly(request: Request) -> Response:
 
 
 async def _carried_out(work: Awaitable[Any]) -> Any:
-    """What the coordinator gives back; what it refuses is the operator's mistake."""
+    """The coordinator's result; what it refuses is an error of the request."""
     try:
         return await work
     except ValueError as error:
@@ -387,7 +387,7 @@ async def _body(request: Request, names: set[str]) -> dict[str, Any]:
 
 
 def _number(value: object, name: str) -> float:
-    """A number of a usual size; closer limits are the coordinator's to set."""
+    """A number of a usual size; the coordinator checks its own limits."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0.0 < value <= 1e15:
         raise Refused(400, name, f"{name} must be a number above 0 and at most 1e15")
     return float(value)
@@ -407,7 +407,7 @@ def _digits(text: str, name: str) -> int:
 
 
 async def _problem(request: Request, error: Exception) -> Response:
-    """Any failure in our form; one of ours (a full disk) says why, an unexpected one only that it was."""
+    """Any failure as JSON; a known one (a full disk) says why, an unexpected one does not."""
     if isinstance(error, Refused):
         return _json({"error": error.error, "message": str(error)}, error.status)
     if isinstance(error, ClientDisconnect):

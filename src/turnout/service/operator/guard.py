@@ -1,4 +1,4 @@
-"""Who may speak to the operator's listener: password, host, no other site's pages; and what browsers may do there."""
+"""Who may use the operator's listener: password, host, no pages of other sites; and what browsers may do there."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def generate() -> str:
 
 
 def hashed(password: str) -> str:
-    """What to keep in a password's place: a salted scrypt hash, with its parameters.
+    """What is stored instead of a password: a salted scrypt hash, with its parameters.
 
     Raises:
         ValueError: it is empty or too long.
@@ -53,7 +53,7 @@ def hashed(password: str) -> str:
 
 
 def matches(password: str, stored: str) -> bool:
-    """Whether it is the password of a hash; takes as long whether or not it is.
+    """Whether it is the password of a hash; a wrong one takes as long to check.
 
     Raises:
         ValueError: `stored` is no hash that `hashed` made.
@@ -74,7 +74,7 @@ def checked_hash(stored: str) -> str:
     """The same, if it is a hash of the form that `hashed` gives.
 
     Raises:
-        ValueError: it is none; the message does not repeat it.
+        ValueError: it is not; the message does not repeat it.
     """
     if not _HASH.fullmatch(stored):
         remedy = "make one with `turnout operate password FILE`"
@@ -87,7 +87,7 @@ def new_password_file(path: Path, *, hash_only: bool = False) -> str:
 
     Args:
         path: of the file.
-        hash_only: put its hash there instead: the password is nowhere then but with whoever is told.
+        hash_only: write its hash instead: then the password is stored nowhere.
 
     Raises:
         FileProblem: there is such a file already, or it cannot be written.
@@ -152,13 +152,13 @@ CHANGE_HEADER = "x-turnout"
 """Every request that changes something carries it, with any value: a form of another site cannot."""
 
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
-"""The names under which a listener on this machine is called."""
+"""The host names of a listener on this machine."""
 
 OPEN_PATH = "/healthz"
-"""The one path that needs no password, under whatever name: it says no more than that somebody is there."""
+"""The one path that needs no password, under any host name: it says only that the listener runs."""
 
 WRONG_AT_ONCE, WRONG_A_SECOND = 8, 0.1
-"""So many wrong passwords from an address at once, then so many a second."""
+"""The number of wrong passwords from an address at once, and then per second."""
 
 _SECURITY = {
     b"content-security-policy": b"default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
@@ -173,7 +173,7 @@ _SECURITY = {
 
 
 class Guard:
-    """Lets a request through to an ASGI application if it comes from the operator; every answer gets strict headers.
+    """Lets a request through to an ASGI application if it comes from the operator; every response gets strict headers.
 
     Args:
         app: what is guarded.
@@ -186,7 +186,7 @@ class Guard:
         count: is called with the name of a fault for each; who counts faults puts it there.
 
     Raises:
-        ValueError: the hash is none.
+        ValueError: the hash is invalid.
     """
 
     def __init__(
@@ -224,16 +224,16 @@ class Guard:
             await self._app(scope, receive, send)
 
     async def _is_called_by_name(self, headers: Headers, send: Send) -> bool:
-        """Whether it was called by one of its names; if not, that is answered."""
+        """Whether it was called by one of its names; if not, an error is sent."""
         if "*" in self._hosts or _host(headers) in self._hosts:
             return True
         allowed = ", ".join(sorted(self._hosts))
-        remedy = "use one of these names, or start `turnout serve` with --operator-name and the name you call"
+        remedy = "use one of these names, or start `turnout serve` with --operator-name and your name"
         await refuse(send, 400, "host", f"this listener answers to {allowed} only: {remedy}")
         return False
 
     async def _admits(self, scope: Scope, headers: Headers, send: Send) -> bool:
-        """Whether the password is right; if not, that is answered."""
+        """Whether the password is right; if not, an error is sent."""
         challenge = {b"www-authenticate": b'Basic realm="turnout operator", charset="UTF-8"'}
         given = _credentials(headers.get(b"authorization", b""))
         if given is None:
@@ -277,7 +277,7 @@ class Guard:
 
 
 async def refuse(send: Send, status: int, error: str, message: str, more: Headers | None = None) -> None:
-    """Answer with an error in our form: {"error", "message"}."""
+    """Answer with an error as JSON: {"error", "message"}."""
     body = json.dumps({"error": error, "message": message}).encode()
     headers = {b"content-type": b"application/json", b"content-length": str(len(body)).encode()} | (more or {})
     await send({"type": "http.response.start", "status": status, "headers": list(headers.items())})
@@ -285,7 +285,7 @@ async def refuse(send: Send, status: int, error: str, message: str, more: Header
 
 
 def _strict(send: Send) -> Send:
-    """Adds our headers to the answer; one that the application set itself stays."""
+    """Adds strict headers to the response; a header that the application set itself stays."""
 
     async def sending(message: Message) -> None:
         if message["type"] == "http.response.start":
@@ -298,10 +298,10 @@ def _strict(send: Send) -> Send:
 
 
 async def _is_ours(headers: Headers, send: Send) -> bool:
-    """Whether a request that changes something was made by our page or a program; if not, that is answered.
+    """Whether a request that changes something was made by this page or a program; if not, an error is sent.
 
-    A browser sends the password along with a form of whatever site. But such a form cannot set the
-    header, and its script may not, since we never allow another origin to.
+    A browser sends the password along with a form of any site. But such a form cannot set the header, and its
+    script may not, since no other origin is allowed.
     """
     origin = headers.get(b"origin")
     foreign = origin is not None and origin.partition(b"://")[2].lower() != headers.get(b"host", b"").lower()

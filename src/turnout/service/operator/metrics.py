@@ -1,4 +1,4 @@
-"""What monitoring wants to know of a coordinator: Prometheus's text format, and what is wrong just now, in words."""
+"""A coordinator's state for monitoring: Prometheus's text format, and what is wrong now, in words."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 _GAUGES = {
     "round": "The round that is open.",
-    "capacity": "What is needed in each round, in units of weight.",
-    "hard_limit": "The most that is acknowledged in a round.",
+    "capacity": "The turnout that is needed in each round, in units of weight.",
+    "hard_limit": "The largest turnout that is acknowledged in a round.",
     "signal": "Theta of the open round.",
     "most_signal": "The upper bound of the signal.",
-    "offered": "The signal that devices are told.",
+    "offered": "The signal that is sent to devices.",
     "members": "Devices that have enrolled and not left.",
     "heard": "Devices that have reported in the open round.",
     "late": "Devices that are expected and have not reported in the open round.",
-    "gone": "Devices that missed the last rounds and are not waited for.",
+    "gone": "Devices that missed the last rounds; rounds do not wait for them.",
     "waiting_for": "Devices still to enrol before the first round closes.",
-    "frozen": "1 if the signal did not follow the last closed round: too few decided by it, or are still coming back.",
+    "frozen": "1 if the signal did not follow the last closed round: too few decided by it, or are still returning.",
     "leader": "1 if this process closes rounds.",
     "open_seconds": "How long the open round has been open.",
     "round_seconds": "The shortest time from one round's close to the next.",
@@ -55,7 +55,7 @@ def exposition(snapshot: Mapping[str, Any], last: Mapping[str, Any] | None = Non
 
     Example:
         >>> print(exposition({"round": 7, "mode": "running", "faults": {"full disk": 2}}))
-        # HELP turnout_up 1 if nothing is wrong just now.
+        # HELP turnout_up 1 if nothing is wrong now.
         # TYPE turnout_up gauge
         turnout_up 1.0
         # HELP turnout_round The round that is open.
@@ -84,7 +84,7 @@ class _Snapshot:
 
     def collect(self) -> Iterator[Metric]:
         snapshot = self._snapshot
-        yield from _metric("up", "1 if nothing is wrong just now.", not troubles(snapshot))
+        yield from _metric("up", "1 if nothing is wrong now.", not troubles(snapshot))
         account = snapshot.get("account") or {}
         said = {name: words + _held(account) if "epsilon" in name else words for name, words in _ACCOUNT.items()}
         groups = ((_GAUGES, snapshot, ""), (_LAST, self._last, "last_"), (said, account, "account_"))
@@ -106,7 +106,7 @@ class _Snapshot:
 
 
 def _held(account: Mapping[str, Any]) -> str:
-    """Against whom, and under which assumptions; the end of a sentence."""
+    """The observer and the assumptions, as the end of a sentence."""
     from turnout.privacy import provided
 
     return f", against {account.get('against', 'the coordinator')}{provided(account.get('assumptions', ()))}."
@@ -131,13 +131,13 @@ def _labelled(name: str, words: str, samples: Sequence[tuple[Mapping[str, object
 
 
 def troubles(snapshot: Mapping[str, Any]) -> list[str]:
-    """What is wrong just now, worst first, a sentence each; nothing: healthy.
+    """What is wrong now, worst first, a sentence each; an empty list means healthy.
 
-    Faults that are over are no trouble: they stay in the counts. Nor is what the operator chose, such as a pause.
+    Past faults are not listed, only counted. Nor is what the operator chose, such as a pause.
 
     Example:
         >>> troubles({"mode": "running", "frozen": True, "heard": 3, "members": 100})
-        ['the signal is frozen: too few devices decided by it, or they are still coming back']
+        ['the signal is frozen: too few devices decided by it, or they are still returning']
     """
     if snapshot.get("mode") not in ("running", "draining"):
         return []
@@ -146,7 +146,7 @@ def troubles(snapshot: Mapping[str, Any]) -> list[str]:
     if members and gone >= members:
         found.append("no device has reported lately: all are gone")
     if snapshot.get("frozen"):
-        found.append("the signal is frozen: too few devices decided by it, or they are still coming back")
+        found.append("the signal is frozen: too few devices decided by it, or they are still returning")
     found += _capacity_troubles(snapshot)
     open_seconds, deadline = snapshot.get("open_seconds") or 0.0, snapshot.get("deadline") or math.inf
     if members and not snapshot.get("waiting_for") and open_seconds > 2.0 * deadline + 1.0:
@@ -155,12 +155,12 @@ def troubles(snapshot: Mapping[str, Any]) -> list[str]:
 
 
 def _capacity_troubles(snapshot: Mapping[str, Any]) -> list[str]:
-    """The capacity cannot be met, or does not come although it could."""
+    """The capacity cannot be met, or is not met although it could be."""
     capacity, members = snapshot.get("capacity") or 0.0, snapshot.get("members") or 0
     least, most = snapshot.get("reachable") or (-1.0, math.inf)
     if members and not snapshot.get("waiting_for") and not least < capacity <= most * (1.0 + 1e-12):
-        why = f"{members} devices bring {least:.4g} to {most:.4g} on average, whatever the signal"
+        why = f"{members} devices have a turnout of {least:.4g} to {most:.4g} on average, whatever the signal"
         return [f"the capacity of {capacity:.6g} cannot be met: {why}"]
     if (snapshot.get("signal") or 0.0) >= (snapshot.get("most_signal") or math.inf):
-        return ["the signal is at its bound, and too few come: devices are gone, or their costs too high"]
+        return ["the signal is at its bound, and too few participate: devices are gone, or their costs are too high"]
     return []

@@ -136,9 +136,7 @@ def migrate(tables: Tables, found: int, wanted: int, types: Mapping[str, str], p
         )
     for version in range(found, wanted):
         if version not in MIGRATIONS:
-            raise StoreProblem(
-                f"{place}: version {version} cannot be changed to {wanted}: use the turnout that made it"
-            )
+            raise StoreProblem(f"{place}: version {version} cannot be changed to {wanted}: use the turnout of its time")
         for statement in MIGRATIONS[version]:
             tables.do(spelt(statement, types))
     if found != wanted:

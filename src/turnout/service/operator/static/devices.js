@@ -2,7 +2,7 @@
 import { ask, send, sure } from "./asking.js";
 import { by, element, number, say } from "./showing.js";
 
-const PAUSE = 2000; // milliseconds: at least between two looks by itself
+const PAUSE = 2000; // milliseconds: at least between two automatic updates
 const STILL = 3000; // milliseconds after the last scroll or touch in which rows do not move by themselves
 const NOBODY = { all: "No device has enrolled yet.", here: "No device is here.", gone: "No device is gone.", left: "No device has left." };
 const rows = by("device-rows");
@@ -59,7 +59,7 @@ const showRows = ({ devices, round }, isAsked) => {
   const waits = differs && !isAsked && isInUse();
   if (differs && !waits) rows.replaceChildren(...made);
   if (!waits) rows.dataset.round = round;
-  say("devices-when", waits ? `As of round ${number(Number(rows.dataset.round))}: rows do not move while you are at them.` : "");
+  say("devices-when", waits ? `As of round ${number(Number(rows.dataset.round))}: rows do not move while you use them.` : "");
   by("device-table").hidden = !rows.children.length;
 };
 
@@ -127,11 +127,11 @@ for (const kind of ["scroll", "touchstart"]) addEventListener(kind, () => { touc
 rows.addEventListener("click", async ({ target }) => {
   if (target.tagName !== "BUTTON") return;
   const { slot } = target.closest("tr").dataset;
-  const text = "Its token becomes worthless, and it is no member from the open round on. To come back it needs a new code.";
+  const text = "Its token becomes invalid, and it is no member from the open round on. To join again it needs a new code.";
   if (!(await sure(`Revoke device ${slot}?`, text, `Revoke device ${slot}`, true))) return;
   if (!(await send(`/api/devices/${slot}/revoke`, {}, "devices-said", () => `Done: device ${slot} is revoked.`))) return;
   try {
-    const { devices } = await ask(`/api/devices?number=${slot}`); // a list of those who are gone has it no more
+    const { devices } = await ask(`/api/devices?number=${slot}`); // a list of gone devices does not contain it any more
     if (row(slot)) renewed(row(slot), lineOf(devices[0])).focus({ preventScroll: true }); // as its button is gone
   } catch { /* the connection is lost, which is shown */ }
   look();

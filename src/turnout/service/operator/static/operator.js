@@ -9,12 +9,12 @@ const PALETTE = { turnout: "#3072df", hard: "#b72494", signal: "#18a07e", heard:
 
 let snapshot = null;
 let rounds = [];
-let came = 0; // when the snapshot came
+let received = 0; // when the snapshot was received
 
 // What the tiles and lists show
 
 const MODES = { running: "Running", draining: "Draining", paused: "Paused", stopped: "Stopping" };
-const MODE_NOTES = { running: "rounds close", draining: "pauses after this round", paused: "no round closes", stopped: "nobody takes part" };
+const MODE_NOTES = { running: "rounds close", draining: "pauses after this round", paused: "no round closes", stopped: "nobody participates" };
 
 const show = () => {
   const now = snapshot;
@@ -41,7 +41,7 @@ const show = () => {
     button.disabled = button.dataset.mode === now.mode || (button.dataset.mode === "draining" && now.mode !== "running");
   say("capacity-now", `now ${number(now.capacity)}`);
   if (!by("capacity").value && document.activeElement !== by("capacity")) by("capacity").value = now.capacity;
-  say("foot", `turnout ${now.version}, up for ${span(now.uptime)}. Nobody sees here what a device decided.`);
+  say("foot", `turnout ${now.version}, up for ${span(now.uptime)}. This page never shows what a device decided.`);
   tick();
 };
 
@@ -51,7 +51,7 @@ const showNotices = (now) => {
     by("troubles").replaceChildren(...now.troubles.map((text) => element("li", text)));
   const waits = now.waiting_for > 0;
   by("waiting").hidden = !waits;
-  say("waiting", waits ? `Waiting for ${number(now.waiting_for)} more ${now.waiting_for === 1 ? "device" : "devices"} to enrol: no round closes before.` : "");
+  say("waiting", waits ? `Waiting for ${number(now.waiting_for)} more ${now.waiting_for === 1 ? "device" : "devices"} to enrol: no round closes before that.` : "");
 };
 
 const showFaults = (faults) => {
@@ -69,7 +69,7 @@ const list = (id, rows) => {
 
 const tick = () => {
   if (!snapshot) return;
-  const open = snapshot.open_seconds + (Date.now() - came) / 1000;
+  const open = snapshot.open_seconds + (Date.now() - received) / 1000;
   const until = snapshot.mode === "running" || snapshot.mode === "draining" ? `, deadline ${number(snapshot.deadline, 3)} s` : "";
   if (document.body.dataset.link === "live")
     say("round-note", snapshot.waiting_for ? "waits for devices" : `open for ${span(open)}${until}`);
@@ -178,7 +178,7 @@ const linked = (state) => {
   say("link-text", state === "live" ? "Live" : "Connection lost");
   by("lost").hidden = state === "live";
   if (state === "live") return;
-  say("lost-text", `What is shown is of ${lostAt.toLocaleTimeString("sv")}. Trying again by itself. Devices do not need this page.`);
+  say("lost-text", `The page shows the state of ${lostAt.toLocaleTimeString("sv")}. It reconnects by itself. Devices do not need this page.`);
   for (const button of document.querySelectorAll(".side button:not(#copy, #hide), #devices button")) button.disabled = true;
 };
 
@@ -188,7 +188,7 @@ const receive = (event) => {
   seen = event.lastEventId;
   rounds = (news.fresh ? news.rounds : rounds.concat(news.rounds)).slice(-SHOWN);
   snapshot = news.snapshot;
-  came = heard = Date.now();
+  received = heard = Date.now();
   const back = document.body.dataset.link !== "live";
   linked("live");
   if (back) for (const button of document.querySelectorAll(".side button, #devices button")) button.disabled = false;
@@ -239,7 +239,7 @@ by("codes-form").addEventListener("submit", async (event) => {
   if (!made) return;
   by("codes").value = made.codes.join("\n");
   by("codes-made").hidden = false;
-  say("codes-note", `${number(made.codes.length)} of weight ${number(made.weight)}, valid for ${number(made.hours)} hours, one device each. They are shown this once: the coordinator keeps only their hashes.`);
+  say("codes-note", `${number(made.codes.length)} of weight ${number(made.weight)}, valid for ${number(made.hours)} hours, one device each. They are shown only once: the coordinator keeps only their hashes.`);
   by("copy").focus();
 });
 

@@ -93,7 +93,7 @@ def main():
     parser.add_argument("--output", type=Path, default=Path("results/bench"), help="the folder for JSON and page")
     parser.add_argument("--snapshot", action="store_true", help="also write docs/benchmarks.md and its picture")
     parser.add_argument("--docs", type=Path, default=HERE.parent / "docs", help="where the snapshot goes")
-    parser.add_argument("--again", type=Path, help="make the pages anew from this JSON, and measure nothing")
+    parser.add_argument("--again", type=Path, help="make the pages again from this JSON, and measure nothing")
     options = parser.parse_args()
     console = Console(width=110)
     options.output.mkdir(parents=True, exist_ok=True)

@@ -23,7 +23,7 @@ def page(found):
     made.text(
         Markup(
             "<p>All contenders took turns in one run, each in a process of its own; <code>make bench</code> measures "
-            "them anew.</p>"
+            "them again.</p>"
         )
     )
     return made.details("All numbers", Markup(f"<pre>{escape(json.dumps(found, indent=1))}</pre>"))

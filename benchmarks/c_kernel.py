@@ -33,7 +33,7 @@ def compiler_version():
 
 @functools.cache
 def library():
-    """Compiled anew in each process; takes a fraction of a second."""
+    """Compiled again in each process; takes a fraction of a second."""
     with tempfile.TemporaryDirectory() as folder:
         target = Path(folder) / "c_kernel.so"
         subprocess.run([compiler(), *FLAGS, str(SOURCE), "-o", str(target)], check=True)

@@ -5,7 +5,7 @@
     python study.py --quick         # a small one, to see that it works
 
 The same strategy and ClientApp as with `flwr run`, each run in one process. Ctrl-C leaves what there is, and the next
-call goes on from there.
+call resumes there.
 """
 
 import os
@@ -124,7 +124,7 @@ def rounded(value: Any) -> Any:
 
 
 def write(path: Path, settings: Settings, runs: list[Run]) -> None:
-    """All runs, one a line, whole or not at all."""
+    """All runs, one per line, written as a whole or not at all."""
     ordered = sorted(
         runs, key=lambda run: (run["costs"], SELECTIONS.index(run["selection"]), run["weights"], run["seed"])
     )
@@ -157,7 +157,7 @@ def compute(path: Path, settings: Settings, seeds: int, processes: int, runs: li
                 write(path, settings, runs)
                 progress.advance(bar)
     except KeyboardInterrupt:
-        console.print("stopped: the same command goes on from here")
+        console.print("stopped: the same command resumes")
         return False
     return True
 

@@ -24,7 +24,7 @@ def fleet(
     url: Annotated[str, typer.Argument(help="Of the coordinator, such as http://127.0.0.1:8440.")],
     codes: Annotated[Path, typer.Option(help="One-time codes, one per line, as `turnout operate codes` prints them.")],
     devices: Annotated[
-        int | None, typer.Option(help="How many devices; device i takes line i.", show_default="one a code")
+        int | None, typer.Option(help="How many devices; device i takes line i.", show_default="one per code")
     ] = None,
     population: choices.PopulationChoice = None,
     population_seed: choices.PopulationSeed = None,

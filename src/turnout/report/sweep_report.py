@@ -237,8 +237,8 @@ _MOST_VALUES = 25  # of a setting, in a table of means or in a list of what was 
 _HEADER = ["Runs", "Cost gap (%)", "Turnout", "Spread", "Certified epsilon", "Total epsilon"]
 _CAPTION = (
     "Means ± standard errors over the runs. The gap is how far the cost is off the optimum (below 0 only where fewer "
-    "participated, over the whole run, than are needed); spread is the turnout's standard deviation from round to round; total "
-    "epsilon is over all rounds of the run, at the delta asked for, "
+    "participated, over the whole run, than are needed); spread is the turnout's standard deviation from round to "
+    "round; total epsilon is over all rounds of the run, at the delta asked for, "
 )
 
 

@@ -186,7 +186,7 @@ def chart(traces: Sequence[Trace], *, x: str, y: str, **layout: Any) -> dict[str
 
 
 def focus(series: Sequence[npt.ArrayLike]) -> list[float] | None:
-    """The range of an axis that shows how series go on, where a steep start would flatten all that follows.
+    """The range of an axis without a steep start, which would flatten all that follows.
 
     Args:
         series: what is drawn; the first fiftieth of each (of a constant: nothing) is its start.

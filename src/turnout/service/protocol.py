@@ -1,8 +1,8 @@
-"""What coordinator and device say to each other: small JSON messages, nothing private and no turnout in any.
+"""The messages between coordinator and device: small JSON, without anything private and without the turnout.
 
 A device enrols with a one-time code and is told all that is public: prior, mechanism, round, signal. From
-then on one request a round, which the coordinator holds until the round is closed: the device's bit goes up,
-the acknowledgement and the next signal come down. The file `openapi.json` beside this one says the same to machines.
+then on one request per round, which the coordinator holds until the round is closed: the device's bit goes up,
+the acknowledgement and the next signal come down. The file `openapi.json` describes the same for programs.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class ProtocolProblem(TurnoutError):
 
 
 def tag_of(hashed_token: bytes) -> str:
-    """A device's tag: from its token's hash, which both sides can make. Its number would tell how many came before.
+    """A device's tag, from its token's hash, which both sides know. A number would reveal how many enrolled before it.
 
     Example:
         >>> tag_of(hashlib.sha256(b"a token of 32 random bytes").digest())
@@ -148,7 +148,7 @@ class Welcome:
     Attributes:
         run: the run's name, for the device's ledger and its folder.
         token: the device's secret; the coordinator keeps its hash only.
-        weight: what it counts for, as the operator set it with the code.
+        weight: how much it adds to the turnout, set by the operator with the code.
         prior_average, prior_rounds: the public start of its history.
         remember, by: how its history moves, as in `turnout.Averaging`.
         mechanism: the settings of the proposed one; the device makes its own certificate from them.

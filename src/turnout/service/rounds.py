@@ -21,12 +21,12 @@ MISSING, NO, YES, REFUSED = 0, 1, 2, 3
 """What a round has of a device: no report; "no"; an acknowledged "yes"; a "yes" beyond the hard limit, not counted."""
 
 GROWTH = 1.05
-"""After an outage, devices are coming back as long as reports have grown by more than this factor: those who are here
-first must not be taken for all, or the signal would rise for them and be too high for the rest."""
+"""After an outage, devices are returning as long as reports grow by more than this factor: the first ones must not be
+taken for all, or the signal would rise for them and be too high for the others."""
 
 PATIENCE = 20
-"""Rounds, at the most, in which reports must not have grown: devices come back in waves, and between two of them it
-looks as if all were there."""
+"""The most rounds in which reports must not have grown: devices return in waves, and between two waves all seem to be
+here."""
 
 LOOKS_BACK = 2 * PATIENCE - 1
 """Rounds: where fewer than half of the last so many had as many reports as now, `PATIENCE` is not over."""
@@ -37,7 +37,7 @@ class Members:
     """The devices of a run by slot; slots are given once and never again.
 
     Attributes:
-        weight: what each counts for, shape (slots,).
+        weight: of each, shape (slots,).
         joined: the round at which its history starts, shape (slots,).
         here: whether it is a member still, shape (slots,).
     """
@@ -55,7 +55,7 @@ class Members:
 
 @dataclass(frozen=True)
 class Position:
-    """Where a run stands: all that the next round depends on, beside its members.
+    """Where a run stands: all that the next round depends on, besides its members.
 
     Attributes:
         round: the open one.
@@ -82,7 +82,7 @@ class Position:
 
 @dataclass(frozen=True, eq=False)
 class ClosedRound:
-    """A round as it went down in the books; what it says of a device is the truth for both sides.
+    """A closed round as it is stored; what it says of a device holds for both sides.
 
     Attributes:
         round: which.
@@ -93,7 +93,7 @@ class ClosedRound:
         demand: the weight that moved the signal: every "yes", and missing devices as the operator chose.
         members: how many devices there were.
         heard: how many of them reported.
-        frozen: whether the signal did not follow: too few decided by it, or devices were still coming back.
+        frozen: whether the signal did not follow: too few decided by it, or devices were still returning.
         seconds: how long it was open.
         closed_at: the wall clock, seconds since 1970; for people, never for decisions.
     """
@@ -146,7 +146,7 @@ def close(
         members: by slot.
         reports: MISSING, NO or YES by slot, shape (slots,).
         capacity: what is needed.
-        random: who is refused beyond the hard limit is drawn, so that nobody gains by being early.
+        random: chooses who is refused beyond the hard limit, so that nobody gains by being early.
         before: the rounds before, the newest last; more than `LOOKS_BACK` are not needed.
         replayed: decided earlier, under another signal, shape (slots,): they count, but the signal must not follow.
         acknowledge: False where the operator stops everyone: no "yes" counts, and the signal stays.
@@ -154,7 +154,7 @@ def close(
         closed_at: the wall clock.
 
     Returns:
-        The round for the books, and where the run stands after it.
+        The closed round, and where the run stands after it.
     """
     codes = np.where(members.here, reports, MISSING).astype(np.uint8)
     heard, on = codes != MISSING, unpack(position.on, len(members))
@@ -186,8 +186,8 @@ def close(
 def still_returning(heard: int, members: int, before: Sequence[ClosedRound]) -> bool:
     """Whether an outage is not over yet, though enough report: many are missing, and reports have just grown.
 
-    As many reports as now are waited with for as long as the outage lasted, but for `PATIENCE` rounds at the most.
-    So a single bad round costs one round more, and a fleet that has one now and then is not held for ever.
+    The number of reports must not grow for as long as the outage lasted, at most for `PATIENCE` rounds. So a single
+    bad round costs one round more, and a fleet with a bad round now and then is not frozen for ever.
 
     Example:
         >>> outage = [ClosedRound(k, 1.0, 5.0, np.empty(0, np.uint8), 0, 0, 100, 5, True) for k in range(30)]
@@ -201,7 +201,7 @@ def still_returning(heard: int, members: int, before: Sequence[ClosedRound]) -> 
 
 
 def _refuse_beyond(room: float, codes: Codes, members: Members, random: np.random.Generator) -> None:
-    """Draw an order, and refuse whoever no longer fits."""
+    """Choose a random order, and refuse the devices beyond the limit."""
     wanted = np.flatnonzero(codes == YES)
     if members.weight[wanted].sum() <= room:
         return
@@ -223,7 +223,7 @@ def _after(rules: Rules, position: Position, closed: ClosedRound, members: Membe
 
 
 def thinning(rules: Rules, closed: ClosedRound, members: Members) -> float:
-    """By how much one missed round has thinned the missing devices' averages: the mean of n / (n + 1).
+    """The factor by which one missed round has lowered the missing devices' averages: the mean of n / (n + 1).
 
     `server_step` lowers the signal of an outage by it.
 
@@ -246,7 +246,7 @@ def thinning(rules: Rules, closed: ClosedRound, members: Members) -> float:
 
 
 def pack(bits: npt.NDArray[np.bool_]) -> bytes:
-    """Eight slots a byte."""
+    """Eight slots per byte."""
     return np.packbits(bits).tobytes()
 
 
@@ -257,7 +257,7 @@ def unpack(packed: bytes, slots: int) -> npt.NDArray[np.bool_]:
 
 
 def pack_codes(codes: Codes) -> bytes:
-    """Four slots a byte, for the books."""
+    """Four slots per byte, for the database."""
     return np.packbits(np.stack([codes >> 1, codes & 1], axis=1).reshape(-1)).tobytes()
 
 

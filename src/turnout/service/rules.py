@@ -25,7 +25,7 @@ from turnout.privacy import ABSENT, EVERY_REPORT, LAST, Observer
 from turnout.settings import Table
 
 WORTH_OF_CLIMBING = 100
-"""Rounds without anyone that lift an integral controller's signal to its bound, unless one is given."""
+"""The default bound: so many rounds without participants lift an integral controller's signal to it."""
 
 
 @dataclass(frozen=True)
@@ -33,9 +33,9 @@ class Safety:
     """The limits that hold whatever fails.
 
     Args:
-        missing: "absent" or "last"; there is no safe default: where taking part draws power, a device that is gone
-            is best taken as absent; where taking part means to save power (curtailment), as it last was.
-        hard_limit: the most that is acknowledged in a round, in units of weight; None: no limit.
+        missing: "absent" or "last"; there is no safe default: where participating uses power, a device that is gone
+            is best counted as absent; where participating saves power (curtailment), as in its last report.
+        hard_limit: the largest turnout that is acknowledged in a round, in units of weight; None: no limit.
         quorum: the share of devices that must report, or else the signal does not follow the turnout.
         most_signal: its upper bound; None: chosen from the controller.
 
@@ -70,7 +70,7 @@ class Timing:
     Args:
         round: the shortest time from one round's close to the next, however early all have reported.
         deadline: the longest; at least `round`. By default three halves of it, and 5 seconds at least.
-        lease: how long a participation lasts that is not renewed. By default the deadline, so that work goes on
+        lease: how long a participation lasts that is not renewed. By default the deadline, so that work continues
             from round to round. At most `round`: work of two rounds never overlaps, not even of a device whose
             answer got lost.
         hold: the longest that one request is kept waiting.
@@ -97,7 +97,7 @@ class Timing:
         if not 0.0 < self.lease < math.inf:
             raise invalid("lease", "above 0 seconds", self.lease, "leave it out")
         if not 0.1 <= self.hold <= 3600.0:
-            raise invalid("hold", "from 0.1 to 3600 seconds", self.hold, "try 30, less than any proxy's patience")
+            raise invalid("hold", "from 0.1 to 3600 seconds", self.hold, "try 30, less than the timeout of any proxy")
 
 
 @dataclass(frozen=True)
@@ -111,12 +111,12 @@ class Rules:
         averaging: how histories move.
         safety: the limits.
         timing: the seconds.
-        wait_for: no round closes before so many have enrolled.
+        wait_for: no round closes before this number of devices has enrolled.
         delta: the slack of the total that is shown (see `Account`).
-        observer: against whom devices count on something: "every-report" (the coordinator), or also "sum" (other
+        observer: against whom devices have a promise: "every-report" (the coordinator), or also "sum" (other
             devices, and whoever collects signals). What would make a promise against the sum false is then refused.
-            The coordinator sees every report, whatever is said here: the account that is shown is against it.
-        assuming: what else a promise rests on, each a clause: a plan writes how its settings were made.
+            The coordinator always sees every report: the account that is shown is against it.
+        assuming: further assumptions, each a clause; `turnout plan` writes how its settings were made.
 
     Example:
         >>> from turnout.algorithm import Clamp
@@ -160,7 +160,10 @@ class Rules:
         coordinator = Observer(averaging=self.averaging, missing=self.safety.missing, assuming=self.assuming)
         if self.observer == EVERY_REPORT:
             return [coordinator]
-        return [coordinator, replace(coordinator, sees=self.observer, honest=0)]  # how many are honest, nobody knows
+        return [
+            coordinator,
+            replace(coordinator, sees=self.observer, honest=0),
+        ]  # the number of honest others is unknown
 
     def most_signal(self, capacity: float) -> float:
         """The upper bound of the signal: the operator's, or one that an outage reaches late and leaves soon."""
@@ -205,7 +208,7 @@ def rules_from_settings(table: Table) -> Rules:
         [timing]
         round = 10
 
-    `observer = "sum"` before all tables says that a promise against other devices is counted on, too: see `Rules`.
+    `observer = "sum"` before all tables asks for a promise against other devices, too: see `Rules`.
 
     Example:
         >>> rules_from_settings(Table({"safety": {"missing": "absent"}})).timing.deadline
@@ -232,14 +235,14 @@ def rules_from_settings(table: Table) -> Rules:
     history = (averaging.number("remember", None), averaging.text("by", "bit"))
     wait_for, delta = table.whole("wait_for", 1), table.number("delta", 1e-6)
     observer, assuming = table.text("observer", EVERY_REPORT), table.texts("assuming")
-    for part in (table, safety, timing, start, averaging):  # before anything is missed that is only misspelt
+    for part in (table, safety, timing, start, averaging):  # a misspelt key is reported before a missing one
         part.finish()
     fixed = (Safety(*limits), Prior(*prior), Averaging(*history), Timing(*seconds))
     return Rules(mechanism, controller, *fixed, wait_for, delta, observer, assuming)
 
 
 def _seconds(timing: Table, name: str) -> float:
-    """As given; 0, which chooses, if it is not. Nobody means to choose who writes 0."""
+    """As given; 0, which stands for the default, if it is missing. An explicit 0 is refused."""
     value: float | None = timing.number(name, None)
     if value is not None and not value > 0.0:
         raise invalid(f"timing.{name}", "above 0 seconds", value, "leave it out, and it follows from the round")

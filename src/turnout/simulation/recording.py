@@ -234,7 +234,7 @@ def _added(values: list[float]) -> float:
 
 @dataclass
 class Recorder:
-    """Collects checkpoints while a run goes on."""
+    """Collects checkpoints during a run."""
 
     keep: Keep
     rounds: list[int] = field(default_factory=list)

@@ -125,7 +125,7 @@ def _start(table: Table) -> Prior | None:
 
 
 def _observer(table: Table, schedule: Schedule, rounds: int, clients: int) -> Observer:
-    """Who looks on; where others hide a client, all but one that are always there do, unless a number is given."""
+    """The observer; of the sum alone, with all but one of the permanent members as honest others, unless given."""
     sees, honest = table.text("observer", EVERY_REPORT), table.whole("honest", None)
     if sees == SUM and honest is None:
         honest = max(0, schedule.fewest(rounds, clients) - 2)

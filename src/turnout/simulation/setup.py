@@ -214,9 +214,9 @@ def _take_up_clients(
 def _earlier(
     before: Trajectory, problem: Problem, mechanism: Mechanism, averaging: Averaging, seed: int
 ) -> list[dict[str, Any]]:
-    """The parts that a continued run already has: the last one too, unless its mechanism simply goes on.
+    """The parts that a continued run already has: the last one too, unless its mechanism simply continues.
 
-    A mechanism that releases once goes on only with the same coins and costs: with others it releases again. What
+    A mechanism that releases once continues only with the same coins and costs: with others it releases again. What
     averages moved by is part of it: a box that follows them later needs to know whether they are public.
     """
     settings, now = before.provenance["mechanism"], mechanism.settings()

@@ -238,7 +238,7 @@ def privacy_in_words(provenance: _Provenance) -> str:
 
 
 def observer_of(provenance: _Provenance) -> Observer:
-    """Who looks on, as the run was told: an observer of every report, unless it was told more.
+    """The observer of the run: of every report, unless the run has another.
 
     Example:
         >>> print(observer_of({"observer": {"sees": "sum", "honest": 8}}))
@@ -249,7 +249,7 @@ def observer_of(provenance: _Provenance) -> Observer:
 
 
 def check_parts(parts: Sequence[_Provenance], observer: Observer) -> None:
-    """Refuse to go on, for an observer against whom an earlier part has no promise.
+    """Refuse to continue for an observer against whom an earlier part has no promise.
 
     Raises:
         ValueError: the reason, and the remedy.

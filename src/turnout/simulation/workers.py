@@ -77,7 +77,7 @@ def _on_cores(work: Callable[[Any], Any], tasks: Sequence[Any], jobs: int) -> Ge
             yield from (one.result() for one in done)
     except BrokenProcessPool as error:
         raise TurnoutError(
-            "a worker process died (killed, or out of memory): start again to go on, with fewer jobs"
+            "a worker process died (killed, or out of memory): start again to continue, with fewer jobs"
         ) from error
     finally:
         ours.close()  # stops the workers, also in the middle of their work
@@ -127,7 +127,7 @@ def _on_ray(work: Callable[[Any], Any], tasks: Sequence[Any], jobs: int | None) 
             done, waiting = ray.wait(waiting, num_returns=1)
             yield from ray.get(done)
     except ray.exceptions.RayError as error:
-        raise TurnoutError(f"the Ray cluster failed ({type(error).__name__}): start again to go on") from error
+        raise TurnoutError(f"the Ray cluster failed ({type(error).__name__}): start again to continue") from error
     finally:
         if started_here:
             ray.shutdown()

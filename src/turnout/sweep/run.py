@@ -49,7 +49,7 @@ def sweep(
     """Run all runs of a design that are not done yet, and give back the results of all.
 
     Each run is stored in the folder as soon as it is done: a crash loses at most the runs in flight, and the
-    next call goes on from there, also with a changed design. However often it was stopped, the results are the same.
+    next call resumes there, also with a changed design. However often it was stopped, the results are the same.
 
     Args:
         design: from `read_design` or `design_from_settings`.

@@ -1,4 +1,4 @@
-"""What devices talk to. The report is the hot route: plain ASGI, no routing, no models, bytes put together by hand."""
+"""The devices' HTTP interface. The report is the hot route: plain ASGI, no routing, no models, bytes joined by hand."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ Answer = tuple[int, bytes, Headers]
 """Status, body, headers."""
 
 REPORTS_A_SECOND, REPORTS_AT_ONCE = 50.0, 200.0
-"""Of one device: one a round is usual, a few more after a bad connection; rehearsals have very short rounds."""
+"""Of one device: one per round is usual, a few more after a bad connection; rehearsals have very short rounds."""
 
 ENROLMENTS_A_SECOND, ENROLMENTS_AT_ONCE = 1000.0, 5000.0
 """From one address, behind which there may be many devices."""
@@ -58,7 +58,7 @@ class DeviceApp:
     """The ASGI application for devices.
 
     Args:
-        coordinator: whose rounds they take part in.
+        coordinator: whose rounds they participate in.
     """
 
     def __init__(self, coordinator: Coordinator) -> None:

@@ -1,4 +1,4 @@
-"""Who takes part: the roll of all devices, the one-time codes, and enrolments, which share transactions."""
+"""The members: the roll of all devices, the one-time codes, and enrolments, which share transactions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from turnout.service import MISSING, Codes, Log, Members, Offer
 from turnout.service.store import Device, Enrolment, Store, StoreProblem
 
 GONE_AFTER = 3
-"""Rounds without a report after which a device is not waited for; it is still a member, and returns by reporting."""
+"""Rounds without a report after which a device is gone: no round waits for it; it is still a member, and returns by
+reporting."""
 
 HERE, GONE, LEFT = STATES = "here", "gone", "left"
 """What a device can be: waited for, a member that is not waited for, or no member any more."""
@@ -166,7 +167,7 @@ def _closing() -> StoreProblem:
 
 
 def _token_of(code: str, nonce: str) -> str:
-    """The token of who enrols with this code and this secret of its own: whoever asks twice is told the same.
+    """The token for this code and the device's own secret: a second request gets the same.
 
     A network may deliver an enrolment a second time, long after the first was answered; a new token would then
     shut the device out. Nobody else has the nonce, and the coordinator keeps nothing but hashes.
@@ -208,7 +209,7 @@ def issue_codes(store: Store, count: int, weight: int, hours: float, who: str) -
 
 
 def check_codes(count: int, weight: int, hours: float) -> None:
-    """Refuse what no operator means, on the page and on the command line alike.
+    """Refuse what is out of range, on the page and on the command line alike.
 
     Raises:
         ValueError: count, weight or hours are out of range.
@@ -217,6 +218,6 @@ def check_codes(count: int, weight: int, hours: float) -> None:
         raise invalid("count", "from 1 to 100,000", count, "make several lots")
     if not 1 <= weight <= 2**40:
         allowed = f"a whole number from 1 to {2**40:,}"
-        raise invalid("weight", allowed, weight, "give what the device counts for, such as its watts")
+        raise invalid("weight", allowed, weight, "give the weight of the device, such as its watts")
     if not 0.0 < hours < 1e6:
-        raise invalid("hours", "above 0 and below a million", hours, "give how long the codes are good, such as 24")
+        raise invalid("hours", "above 0 and below a million", hours, "give how long the codes are valid, such as 24")

@@ -30,7 +30,7 @@ DEVICE_COLUMNS = ("round", "device", "outcome")
 
 
 def round_rows(store: Store) -> Rows:
-    """A row of `ROUND_COLUMNS` for each closed round, in order; streamed, also while the run goes on.
+    """A row of `ROUND_COLUMNS` for each closed round, in order; streamed, also while the run continues.
 
     `participants` and `demand` are weights; `members`, `heard` and `refused` count devices.
     """

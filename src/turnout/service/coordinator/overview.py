@@ -30,7 +30,7 @@ REMEMBERED = 1000
 """Closed rounds that the page can draw."""
 
 EXACT_REPORTS = 1000
-"""Up to so many reports the account is of just as many; beyond, of up to a hundredth more, since it takes longer."""
+"""Up to this number of reports the account is exact; beyond, it is for up to a hundredth more, to save time."""
 
 
 def device_list(roll: Roll, *, state: str = ALL, number: int | None = None, page: int = 1) -> dict[str, Any]:
@@ -159,11 +159,11 @@ class Overview:
         if mode is not None and mode not in MODES:
             raise invalid("mode", f"one of {', '.join(MODES)}", repr(mode), "use one of these")
         if capacity is not None and not 0.0 < capacity < math.inf:
-            raise invalid("capacity", "above 0 and finite", capacity, "give what is needed in each round")
+            raise invalid("capacity", "above 0 and finite", capacity, "give the turnout that is needed in each round")
         await self._sync.change(who, capacity=capacity, mode=mode)
 
     async def revoke(self, slot: int, who: str) -> None:
-        """Void a device's token."""
+        """Revoke a device's token."""
         if not 0 <= slot < len(self._sync.roll):
             raise invalid("device", f"from 0 to {len(self._sync.roll) - 1}", slot, "see the list of devices")
         await self._sync.withdraw(slot, who, "revoked")
@@ -185,7 +185,7 @@ class Overview:
             self._rounds.append(_as_numbers(closed))
 
     def _reachable(self) -> list[float]:
-        """The least and the most turnout, on average, that the members bring at any signal."""
+        """The least and the most turnout, on average, of the members at any signal."""
         members, limit = self._sync.roll.members(), self._sync.rules.safety.hard_limit
         weight = float(members.weight[members.here].sum())
         least, most = (float(chance) * weight for chance in widest(self._sync.rules.mechanism))
@@ -196,7 +196,7 @@ class Overview:
         return max(self._sync.open.number, self._replays.most()) + 1
 
     def _at_most(self) -> dict[str, Any]:
-        """What every device has given away at most; never less than it has."""
+        """An upper bound on what any device has given away."""
         reports = self._reports_at_most()
         if reports > self._account["reports"]:
             self._account = self._count_up(_with_room(reports))

@@ -75,7 +75,7 @@ def begin_or_continue(store: Store, name: str | None, given: Mapping[str, Any]) 
 
 def _begin(store: Store, name: str | None, given: Mapping[str, Any], capacity: float | None) -> Run:
     if capacity is None or not 0.0 < capacity < math.inf:
-        raise invalid("--capacity", "above 0, for a new run", capacity, "say how much is needed in each round")
+        raise invalid("--capacity", "above 0, for a new run", capacity, "give the turnout that is needed in each round")
     name = check_run_name(name or time.strftime("run-%Y%m%d-%H%M%S", time.gmtime()))
     rules, run = rules_from_settings(Table(given)), Run(name, _settings(given), time.time())
     limit = rules.safety.hard_limit
@@ -148,7 +148,7 @@ async def serve(
 
 
 def _calm_collector() -> None:
-    """Thousands of held requests are no garbage: looking through them again and again was half of a round's time."""
+    """Thousands of held requests are not garbage: checking them again and again took half of a round's time."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(100_000, 20, 100)

@@ -71,12 +71,12 @@ class Limiter:
 
     def _bucket(self, key: Hashable, now: float) -> tuple[bool, float]:
         """(whether it is the shared one, when it will be full) of a key."""
-        books = self._full_at
-        known = key in books
-        if not known and len(books) >= self._most_keys:
+        times = self._full_at
+        known = key in times
+        if not known and len(times) >= self._most_keys:
             self._forget(now)
-        shared = not known and len(books) >= self._most_keys
-        return shared, max(self._shared if shared else books.get(key, now), now)
+        shared = not known and len(times) >= self._most_keys
+        return shared, max(self._shared if shared else times.get(key, now), now)
 
     def _forget(self, now: float) -> None:
         """Drop full buckets, a few at a time: no caller pays for the whole table."""

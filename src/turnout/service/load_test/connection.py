@@ -62,7 +62,7 @@ def _read_head(lines: bytes) -> _Head:
 
 
 class _Listener(Protocol):
-    """Who is told what a connection hears."""
+    """What a connection calls."""
 
     def connected(self, device: int, transport: asyncio.Transport) -> None:
         """A connection stands."""
@@ -73,7 +73,7 @@ class _Listener(Protocol):
         ...
 
     def garbled(self, device: int, problem: ProtocolProblem) -> None:
-        """Something came that is no answer; the connection is being closed."""
+        """Received something invalid; the connection is being closed."""
         ...
 
     def lost(self, device: int, transport: asyncio.Transport | None) -> None:
@@ -203,7 +203,7 @@ class Arrival(NamedTuple):
 
 
 class Switchboard:
-    """Keeps one connection a device; a request stays on file until it is answered, and is sent again verbatim.
+    """Keeps one connection per device; a request stays on file until it is answered, and is sent again verbatim.
 
     Args:
         address: of the coordinator.

@@ -20,7 +20,7 @@ Some = npt.NDArray[np.bool_]
 
 @dataclass
 class Rehearsal:
-    """Drawn once for a fleet: who is late in every round, and who is cut off.
+    """Which devices are late in every round, and which are cut off; chosen at random, once for a fleet.
 
     Args:
         late: the share of devices that report late.
@@ -75,7 +75,7 @@ class Rehearsal:
         return bool(self.cut) and self.cut_first <= round < self.cut_first + self.cut_rounds
 
     def pause(self, seconds: float) -> float:
-        """Such a time, half as much less or more, drawn: not everyone returns in the same moment."""
+        """A random time, up to half as much less or more: not all devices return at the same moment."""
         return seconds * float(self._random.uniform(0.5, 1.5))
 
     def _some(self, share: float, devices: int) -> Some:
@@ -93,7 +93,7 @@ NEVER = -1
 
 
 class Devices:
-    """Histories that move by what the coordinator acknowledged, and by nothing else.
+    """The devices' histories, which move only by what the coordinator acknowledged.
 
     Nothing is on disk: a device that needs that uses `turnout join`.
 

@@ -478,7 +478,7 @@ class Ledger:
         self._move_witness()
 
     def _begin(self, datum: str, limit: Limit | None) -> None:
-        """The witness first, with nothing in it: a crash from here on is told from a lost witness."""
+        """The witness first, with nothing in it: a crash from here on differs from a lost witness."""
         if not isinstance(datum, str) or not datum:
             raise invalid("datum", "a name", repr(datum), "give the private cost a name of your own")
         if limit is None:

@@ -102,7 +102,7 @@ def read_ledger(path: Path) -> tuple[Spending, Limit | None, str]:
     except FileProblem as problem:
         return spending, limit, str(problem)
     if note is None:
-        return spending, limit, f"no witness at {place}: an older copy could not be told"
+        return spending, limit, f"no witness at {place}: an older copy could not be detected"
     behind = note.head.number - head.number
     return spending, limit, f"{behind} entries behind its witness {place}: an older copy, or damaged" * (behind > 0)
 

@@ -115,7 +115,7 @@ class Agent:
         """End what a killed agent has left on, enrol if this device has not, and agree on a mechanism.
 
         Returns:
-            What the coordinator told it, and what this device has accepted.
+            The coordinator's welcome, and what this device has accepted.
 
         Raises:
             InUse: another agent has the folder.

@@ -453,7 +453,7 @@ class Dialogue:
         if reply.status in (400, 401) and path != LEAVE and _body_of(reply).get("error") in OF_THE_OPERATOR:
             raise RefusedByCoordinator(
                 f"this is the operator's listener, not the devices' ({_message(reply)}): give the address to which "
-                "`turnout serve` says that devices connect (port 8440 unless told otherwise)"
+                "`turnout serve` says that devices connect (port 8440 by default)"
             )
         if reply.status == 401 and token is not None and path != LEAVE:
             raise Revoked(
@@ -486,7 +486,7 @@ def _elsewhere(reply: Reply, report: Report) -> Elsewhere:
     following = value.get("next")
     offer = None if following is None else Offer.read(following)
     if why == "ahead" and (offer is None or offer.round >= report.round):
-        raise ProtocolProblem("a report that is ahead must be told an earlier round: not our coordinator")
+        raise ProtocolProblem("the answer to a report that is ahead must name an earlier round: not our coordinator")
     return Elsewhere(why, offer)
 
 

@@ -385,5 +385,5 @@ class DeviceRounds:
         self._lease.end()
         self._dialogue.noted(why)
         if not self._dialogue.leave(self._welcome.token):
-            self._dialogue.noted("the coordinator could not be told that this device has left")
+            self._dialogue.noted("the coordinator has not confirmed that this device has left")
         return RoundDone(round, None, False, 0.0, LEFT)

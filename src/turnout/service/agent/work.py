@@ -245,7 +245,7 @@ class Lease:
                     self._finish() if self._gone else self._orders.put(None)
 
     def _noted(self, problem: str) -> None:
-        with suppress(Exception):  # whoever is told may fail; the time is kept all the same
+        with suppress(Exception):  # the callback may fail; the lease still ends in time
             self._told(problem)
 
     def _found(self) -> Participation | None:
@@ -316,7 +316,7 @@ class CommandWork:
         """Run the ending command, then end what is left of the work.
 
         Raises:
-            CommandFailed: the ending command failed. What is left of the work was ended all the same.
+            CommandFailed: the ending command failed. What is left of the work was ended nevertheless.
         """
         try:
             self._run_stop(participation)

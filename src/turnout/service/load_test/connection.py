@@ -20,7 +20,7 @@ LARGEST_HEAD = 8 * 1024
 """Bytes before an answer's body."""
 
 SPARE_FILES = 64
-"""What a process has open beside its connections."""
+"""Open files of a process besides its connections."""
 
 _HEADS_KEPT = 4096  # heads repeat: only the date in them changes
 
@@ -86,7 +86,7 @@ class _Connection(asyncio.Protocol):
 
     Args:
         device: whose.
-        listener: who is told.
+        listener: whose methods are called.
         heads: heads that were read before, shared by all connections.
     """
 

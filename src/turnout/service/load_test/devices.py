@@ -100,7 +100,7 @@ class Devices:
     Args:
         costs: of all devices, never sent.
         coins: device i tosses as client i.
-        welcome: of the first device that enrolled; all others must be told the same.
+        welcome: of the first device that enrolled; all others must receive the same.
         record: holds the bits on file.
         keep: how many rounds stay on file; None: all.
 
@@ -126,18 +126,18 @@ class Devices:
         """A device's history starts at the round it was offered.
 
         Raises:
-            ProtocolProblem: it was told something else than the first one.
+            ProtocolProblem: it received something else than the first one.
         """
         for name in ("run", "prior_average", "prior_rounds", "remember", "by", "mechanism"):
             if getattr(welcome, name) != getattr(self.welcome, name):
-                raise ProtocolProblem(f"all devices must be told the same {name}: not one run's coordinator")
+                raise ProtocolProblem(f"all devices must receive the same {name}: not one run's coordinator")
         if welcome.weight != self._weights[device]:
             self._weights[device] = welcome.weight
             self._stale = self._mechanism.releases_once
         self.history.last[device] = welcome.offer.round - 1
 
     def settle(self, batch: Batch, round: int, counted: bool, heard: tuple[float, float]) -> int:
-        """These devices know what became of their report of a round; returns how many were told otherwise before.
+        """These devices have an answer to their report of a round; returns how many had another answer before.
 
         Args:
             batch: who.

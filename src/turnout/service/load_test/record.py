@@ -22,8 +22,8 @@ class SeenRound:
         signal: what it was decided on.
         decided: who has a bit on file for it.
         bits: these bits.
-        answered: who was told what became of its report.
-        counted: who was told that it counts as reported.
+        answered: who has an answer to its report.
+        counted: whose answer says that the report counts.
         first_answer, last_answer: seconds on a clock that never goes back; 0 before any.
     """
 

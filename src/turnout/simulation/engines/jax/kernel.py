@@ -27,7 +27,7 @@ Lanes = tuple[Any, ...]
 
 
 class Rules(NamedTuple):
-    """What a kernel is compiled for, beside the shapes.
+    """What a kernel is compiled for, besides the shapes.
 
     Attributes:
         powers: of the costs.
@@ -77,7 +77,7 @@ class Family(NamedTuple):
 
 
 class Now(NamedTuple):
-    """What all clients are told in a pass.
+    """What is the same for all clients in a pass.
 
     Attributes:
         round: the number of the first round.
@@ -141,7 +141,7 @@ def draw(rules: Rules, history: History, family: Family, index: Any, now: Now) -
         history: of these blocks.
         family: of these blocks.
         index: which blocks of the family these are.
-        now: what all are told.
+        now: what is the same for all.
 
     Returns:
         The histories after it, and the total of each round, added up over the lanes, shape (blocks,).

@@ -167,7 +167,7 @@ def _draw_in_tiles(
         history: moved on in place.
         family: of the same blocks.
         first: the index of the first block among the family's.
-        now: what all are told.
+        now: what is the same for all.
         interpret: run without a GPU, for tests.
     """
     leaves, structure = jax.tree.flatten((history, family, now, first))

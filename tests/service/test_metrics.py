@@ -124,7 +124,7 @@ def usual(**changes):
             {"capacity": 100.0, "members": 9, "reachable": [2.4, 6.6]},
             "capacity of 100 cannot be met: 9 devices have a turnout of",
         ),
-        ({"capacity": 1.0, "members": 9, "reachable": [2.4, 6.6]}, "bring 2.4 to 6.6 on average, whatever the signal"),
+        ({"capacity": 1.0, "members": 9, "reachable": [2.4, 6.6]}, "of 2.4 to 6.6 on average, whatever the signal"),
         ({"signal": 1e6, "most_signal": 1e6}, "at its bound"),
     ],
 )

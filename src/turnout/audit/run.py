@@ -269,7 +269,7 @@ class AuditInterrupted(KeyboardInterrupt):
 
 
 @dataclass(frozen=True)
-class Draws:
+class _Draws:
     """Where answers come from: a reporter, the costs, the signals, and new seeds for every chunk."""
 
     reporter: Reporter
@@ -341,7 +341,7 @@ def audit(
     _check(costs, heard, rounds, trials, explore, false_alarm)
     told = _Told(progress, len(costs) * len(heard) * (explore + trials))  # at most; known once the events are chosen
     many, at_once = as_reporter(reporter)
-    draws = Draws(many, costs, heard, values, CHUNK if at_once else FEW, _seeds(seed), told.more)
+    draws = _Draws(many, costs, heard, values, CHUNK if at_once else FEW, _seeds(seed), told.more)
     explored = _explore(draws, rounds, explore)
     chosen = [finalists_of(claim, explored, list(costs), list(heard)) for claim in claims]
     tested = {cell for one in itertools.chain(*chosen) for cell in (one.cell, one.other)}
@@ -362,7 +362,7 @@ def _seeds(seed: int | None) -> Iterator[int]:
         yield int(word)
 
 
-def _explore(draws: Draws, rounds: int, trials: int) -> Explored:
+def _explore(draws: _Draws, rounds: int, trials: int) -> Explored:
     """A little of every cost and signals."""
     cells = [Cell(cost, signal) for cost in draws.costs for signal in draws.signals]
     drawn = {cell: np.concatenate(list(draws.chunks(cell, trials))) for cell in cells}
@@ -373,7 +373,7 @@ def _explore(draws: Draws, rounds: int, trials: int) -> Explored:
 
 
 def _confirm(
-    draws: Draws, claims: Sequence[Claim], chosen: list[list[Finalist]], trials: int, false_alarm: float, name: str
+    draws: _Draws, claims: Sequence[Claim], chosen: list[list[Finalist]], trials: int, false_alarm: float, name: str
 ) -> Audit:
     """Count the chosen events in fresh draws; cells take turns, so that after Ctrl-C all have an equal share."""
     tallies = [[_Tally(finalist) for finalist in some] for some in chosen]

@@ -103,7 +103,7 @@ USUAL_LIMIT = Limit(reports=1000, epsilon_per_report=1.0)
 """What a client allows by default."""
 
 
-class Refused(TurnoutError):
+class _Refused(TurnoutError):
     """This client does not report, for a reason that is public: it is sent to the server as it is."""
 
 
@@ -199,7 +199,7 @@ class _SelfSelectionMod:
             question = self._question(message)
             phase = question.phase
             participates = self._decide(question, context)
-        except Refused as refusal:
+        except _Refused as refusal:
             code, reason = REFUSED, str(refusal)
         except _Ineligible:
             code = INELIGIBLE
@@ -219,11 +219,11 @@ class _SelfSelectionMod:
     def _question(self, message: Message) -> Question:
         record = message.content.get(RECORD)
         if not isinstance(record, ConfigRecord):
-            raise Refused("the server did not ask: wrap its strategy in turnout.flower.SelfSelection")
+            raise _Refused("the server did not ask: wrap its strategy in turnout.flower.SelfSelection")
         try:
             return Question.read(record)
         except ValueError as error:
-            raise Refused(f"{error}") from None
+            raise _Refused(f"{error}") from None
 
     def _decide(self, question: Question, context: Context) -> bool:
         settings: Mapping[str, Any] = context.node_config
@@ -244,7 +244,7 @@ class _SelfSelectionMod:
         try:
             return files.decide(question, run, cost_of(self._cost, device), mechanism, replace(owner, limit=limit))
         except BudgetSpent:  # its text names files of this client
-            raise Refused(_too_much(mechanism, promise, limit)) from None
+            raise _Refused(_too_much(mechanism, promise, limit)) from None
 
     def _decide_study(self, question: Question, context: Context, owner: Owner) -> bool:
         given = {name: value for name, value in _owner_limit(context.node_config).items() if value is not None}
@@ -260,18 +260,18 @@ class _SelfSelectionMod:
         try:
             mechanism, promise = _certified(question.mechanism)
         except ValueError as error:
-            raise Refused(f"no such mechanism: {error}") from None
+            raise _Refused(f"no such mechanism: {error}") from None
         if owner.mechanism is not None and owner.mechanism != mechanism:
-            raise Refused(f"it insists on {owner.mechanism!r}, and the server uses {mechanism!r}")
+            raise _Refused(f"it insists on {owner.mechanism!r}, and the server uses {mechanism!r}")
         if math.isinf(promise.epsilon) and not owner.accept_uncertified:
-            raise Refused(
+            raise _Refused(
                 f"{mechanism!r} has no certificate, and its owner has not agreed to that: use a certified mechanism, "
                 f"or set {ALLOW_UNCERTIFIED}=true in node-config (allow_uncertified=True in a study)"
             )
         # What a durable client may release is its ledger's to say: what was released before costs nothing more.
         allowed = limit.for_release if mechanism.releases_once else limit.epsilon_per_report
         if allowed < promise.epsilon < math.inf and not (self._durable and mechanism.releases_once):
-            raise Refused(_too_much(mechanism, promise, limit))
+            raise _Refused(_too_much(mechanism, promise, limit))
         return mechanism, promise
 
     def _check_eligible(self, device: Device) -> None:
@@ -346,14 +346,14 @@ def _state_directory(settings: Mapping[str, Any]) -> StateDirectory:
     """
     folder = settings.get(STATE)
     if not isinstance(folder, str) or not folder:
-        raise Refused(
+        raise _Refused(
             f"it has no state directory: start it with --node-config '{STATE}=\"<folder>\"' (for a study, where a "
             "restart may forget the history, use self_selection_mod(durable=False))"
         )
     try:
         return StateDirectory(folder)
     except FileNotFoundError:
-        raise Refused(f"its state directory ({STATE}) is not there: create the folder first") from None
+        raise _Refused(f"its state directory ({STATE}) is not there: create the folder first") from None
 
 
 @lru_cache(maxsize=64)

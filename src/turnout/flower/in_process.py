@@ -157,7 +157,7 @@ class InProcessGrid(Grid):
         return ids[(self._index.get(node, 0) + 1) % len(ids)]
 
     def _execute(self, message: Message, context: Context) -> Message:
-        before = copied(context.state)
+        before = _copied(context.state)
         try:
             reply = self._app(message, context)
         except Exception as error:
@@ -171,17 +171,17 @@ def _arrived(message: Message) -> Message:
     made = Message.__new__(Message)
     made.__dict__.update(message.__dict__)
     if message.has_content():
-        made.__dict__["_content"] = copied(message.content)
+        made.__dict__["_content"] = _copied(message.content)
     return made
 
 
-def copied(records: RecordDict) -> RecordDict:
+def _copied(records: RecordDict) -> RecordDict:
     """The same records, each one new: a change in one copy is not seen in the other.
 
     Example:
         >>> from flwr.app import ConfigRecord
         >>> first = RecordDict({"a": ConfigRecord({"b": 1})})
-        >>> second = copied(first)
+        >>> second = _copied(first)
         >>> second["a"]["b"] = 2
         >>> first["a"]["b"]
         1

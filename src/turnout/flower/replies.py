@@ -119,7 +119,7 @@ MOST_EXAMPLES = 2.0**53
 Shape = tuple[tuple[str, tuple[int, ...]], ...]
 
 
-def array_shape(arrays: ArrayRecord, exactly: bool = True) -> Shape:
+def _array_shape(arrays: ArrayRecord, exactly: bool = True) -> Shape:
     """The names of the arrays and their shapes (all shapes empty if they need not agree exactly)."""
     return tuple((name, tuple(array.shape) if exactly else ()) for name, array in arrays.items())
 
@@ -138,7 +138,7 @@ class UpdateCheck:
     """
 
     def __init__(self, model: ArrayRecord, weight_key: str | None, exact_shapes: bool = True) -> None:
-        self._model = array_shape(model, exact_shapes)
+        self._model = _array_shape(model, exact_shapes)
         self._weight_key, self._exact = weight_key, exact_shapes
 
     def sort(self, replies: Iterable[Message], expected: Iterable[int]) -> tuple[dict[int, Message], list[str]]:
@@ -207,7 +207,7 @@ def _form(content: RecordDict, exact: bool) -> tuple[Any, ...]:
         next(iter(content.metric_records.items())),
     )
     kinds = tuple(sorted((key, len(value) if isinstance(value, list) else -1) for key, value in metrics.items()))
-    return arrays_name, array_shape(arrays, exact), metrics_name, kinds
+    return arrays_name, _array_shape(arrays, exact), metrics_name, kinds
 
 
 def _arrays_problem(arrays: ArrayRecord) -> str:
@@ -294,8 +294,8 @@ class StoredUpdates:
             examples: n_i of each, the strategy's own weight.
             nodes: all that are connected.
         """
-        if array_shape(model) != self._shape:  # another model than before: what was sent for that one says nothing
-            self._shape, self._changes, self._examples = array_shape(model), {}, {}
+        if _array_shape(model) != self._shape:  # another model than before: what was sent for that one says nothing
+            self._shape, self._changes, self._examples = _array_shape(model), {}, {}
         sent = {name: array.numpy() for name, array in model.items()}
         mean = self._mean(sent, list(nodes), examples)
         corrected = {}

@@ -86,7 +86,7 @@ class AtLeast:
         low, high = float(self.number), float(clients)
         for _ in range(60):
             middle = 0.5 * (low + high)
-            short = binomial_below(self.number, clients, middle / clients) > 1.0 - self.confidence
+            short = _binomial_below(self.number, clients, middle / clients) > 1.0 - self.confidence
             low, high = (middle, high) if short else (low, middle)
         return min(self.number + SPREAD * (high - self.number), float(clients))
 
@@ -103,11 +103,11 @@ def at_least(number: int, confidence: float = 0.95) -> AtLeast:
     return AtLeast(number, confidence)
 
 
-def binomial_below(number: int, coins: int, chance: float) -> float:
+def _binomial_below(number: int, coins: int, chance: float) -> float:
     """P(fewer than `number` of `coins` fall), each with this chance, summed exactly.
 
     Example:
-        >>> round(binomial_below(2, 3, 0.5), 12)
+        >>> round(_binomial_below(2, 3, 0.5), 12)
         0.5
     """
     if chance <= 0.0 or chance >= 1.0:

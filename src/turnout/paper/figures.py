@@ -18,7 +18,7 @@ from turnout.problem import optimum
 from turnout.report import PALETTE, STYLE
 
 
-class Figure(NamedTuple):
+class _Figure(NamedTuple):
     """A figure: the name of its files, its numbers from the tables, and its drawing into a folder."""
 
     name: str
@@ -66,12 +66,12 @@ def panels(
         pyplot.close(figure)
 
 
-def letter(axes: Any, number: int, title: str) -> None:
+def _letter(axes: Any, number: int, title: str) -> None:
     """Title a panel (a), (b), …"""
     axes.set_title(f"({'abcdefgh'[number]}) {title}")
 
 
-def band(axes: Any, x: Any, runs: Any, colour: str, label: str) -> None:
+def _band(axes: Any, x: Any, runs: Any, colour: str, label: str) -> None:
     """The median of many runs, and between which 95 % of them lie."""
     import numpy as np
 
@@ -105,7 +105,7 @@ def _draw_distance(numbers: Numbers, folder: Path) -> None:
             for column, name in enumerate(shown):
                 panel = axes[row * len(shown) + column]
                 _panel(panel, numbers["rounds"], numbers[f"{name} {meaning}"], COLOURS[name])
-                letter(panel, row * len(shown) + column, f"{LABELS[name]}, {meaning}")
+                _letter(panel, row * len(shown) + column, f"{LABELS[name]}, {meaning}")
                 panel.set_xlabel("round k")
             axes[row * len(shown)].set_ylabel("$|x_i(k) - x_i^*|$")
 
@@ -158,7 +158,7 @@ def _draw_cost(numbers: Numbers, folder: Path) -> None:
             panel = axes[number]
             for name, colour in COLOURS.items():
                 rounds = numbers["rounds"]
-                band(panel, rounds[1:], numbers[f"{name} {meaning}"][:, 1:], colour, LABELS[name])
+                _band(panel, rounds[1:], numbers[f"{name} {meaning}"][:, 1:], colour, LABELS[name])
                 if meaning == "to the optimum":
                     later = numbers[f"{name} forecast rounds"] >= rounds[1]
                     panel.plot(
@@ -169,7 +169,7 @@ def _draw_cost(numbers: Numbers, folder: Path) -> None:
                         linewidth=0.9,
                     )
             panel.set(xscale="log", yscale="log", xlabel="round k", ylim=(0.05, 3000))
-            letter(panel, number, f"cost difference {meaning}")
+            _letter(panel, number, f"cost difference {meaning}")
         axes[0].set_ylabel(r"$|\sum f_i(x_i(k)) - \sum f_i(x_i^*)|$")
         axes[0].plot([], [], ":", color="black", label="forecast (b)")
         axes[0].legend(fontsize=7, ncols=3, loc="upper center")
@@ -196,11 +196,11 @@ def _draw_privacy_error(numbers: Numbers, folder: Path) -> None:
     """Medians over seeds with 95 % bands."""
     with panels(folder, "fig3-privacy-error", 2, width=4.0, height=3.0) as axes:
         for name in (name for name in COLOURS if name in numbers):
-            band(axes[0], numbers["rounds"][1:], numbers[name][:, 1:], COLOURS[name], LABELS[name])
+            _band(axes[0], numbers["rounds"][1:], numbers[name][:, 1:], COLOURS[name], LABELS[name])
             axes[0].axhline(float(numbers[f"{name} forecast"]), color="black", linestyle=":", linewidth=0.9)
-            band(axes[1], numbers["rounds"][1:], numbers[f"{name} saturated"][:, 1:], COLOURS[name], LABELS[name])
-        letter(axes[0], 0, "mean over clients with intent < 1")
-        letter(axes[1], 1, "clients with intent 1: value infinite")
+            _band(axes[1], numbers["rounds"][1:], numbers[f"{name} saturated"][:, 1:], COLOURS[name], LABELS[name])
+        _letter(axes[0], 0, "mean over clients with intent < 1")
+        _letter(axes[1], 1, "clients with intent 1: value infinite")
         axes[0].set(xlabel="round k", ylabel="the Lemma's ε, per report", ylim=(0, None))
         axes[1].set(xlabel="round k", ylabel="clients of 1,200", ylim=(0, None))
         axes[0].plot([], [], ":", color="black", label="forecast")
@@ -238,7 +238,7 @@ def _draw_turnout(numbers: Numbers, folder: Path) -> None:
         axes[0].axhline(capacity, color="black", linewidth=0.8, linestyle="--")
         axes[0].set(xlabel="round k", ylabel="participants", ylim=(capacity - 75, capacity + 105))
         axes[0].legend(fontsize=7, ncols=3, loc="upper center")
-        letter(axes[0], 0, f"the last {chosen} rounds")
+        _letter(axes[0], 0, f"the last {chosen} rounds")
         for number, name in enumerate((beta_name(3.5), CLASSICAL), start=1):
             turnout, spread = numbers[name], float(numbers[f"{name} forecast spread"])
             edges = np.arange(capacity - 65, capacity + 66, 10)
@@ -249,7 +249,7 @@ def _draw_turnout(numbers: Numbers, folder: Path) -> None:
             axes[number].axvline(capacity, color="black", linewidth=0.8, linestyle="--")
             axes[number].set(xlabel="participants", ylabel="rounds")
             axes[number].legend(fontsize=7)
-            letter(axes[number], number, f"{LABELS[name]}, last {len(turnout)} rounds")
+            _letter(axes[number], number, f"{LABELS[name]}, last {len(turnout)} rounds")
 
 
 # Fig. 5 (label fig6-single): the aggregate average participation, and the public signal.
@@ -273,8 +273,8 @@ def _draw_signal(numbers: Numbers, folder: Path) -> None:
     rounds, capacity = numbers["rounds"], SETTINGS["capacity"].value
     with panels(folder, "fig5-signal", 2, width=4.0, height=3.0) as axes:
         for name, colour in COLOURS.items():
-            band(axes[0], rounds[1:], numbers[f"{name} aggregate"][:, 1:], colour, LABELS[name])
-            band(axes[1], rounds, numbers[f"{name} signal"], colour, LABELS[name])
+            _band(axes[0], rounds[1:], numbers[f"{name} aggregate"][:, 1:], colour, LABELS[name])
+            _band(axes[1], rounds, numbers[f"{name} signal"], colour, LABELS[name])
             axes[1].plot(
                 numbers[f"{name} forecast rounds"], numbers[f"{name} forecast"], ":", color="black", linewidth=0.9
             )
@@ -283,15 +283,15 @@ def _draw_signal(numbers: Numbers, folder: Path) -> None:
         axes[1].set(xlabel="round k", ylabel=r"signal $\Theta(k)$", ylim=(0, None))
         axes[1].plot([], [], ":", color="black", label="forecast")
         axes[1].legend(fontsize=7, ncols=2, loc="lower right")
-        letter(axes[0], 0, "aggregate average participation")
-        letter(axes[1], 1, "the public signal")
+        _letter(axes[0], 0, "aggregate average participation")
+        _letter(axes[1], 1, "the public signal")
 
 
 FIGURES = (
-    Figure("fig1-distance", _distance, _draw_distance),
-    Figure("fig2-cost", _cost, _draw_cost),
-    Figure("fig3-privacy-error", _privacy_error, _draw_privacy_error),
-    Figure("fig4-turnout", _turnout, _draw_turnout),
-    Figure("fig5-signal", _signal, _draw_signal),
+    _Figure("fig1-distance", _distance, _draw_distance),
+    _Figure("fig2-cost", _cost, _draw_cost),
+    _Figure("fig3-privacy-error", _privacy_error, _draw_privacy_error),
+    _Figure("fig4-turnout", _turnout, _draw_turnout),
+    _Figure("fig5-signal", _signal, _draw_signal),
 )
 """In the paper's order."""

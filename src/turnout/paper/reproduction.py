@@ -43,7 +43,7 @@ def reproduce(folder: str | Path, say: Say = lambda stage, done, total: None) ->
         for done, _ in enumerate(drawn, start=1):
             say("figures", done, len(drawings))
     say("claims and report", 0, 1)
-    results = summarise(store)
+    results = _summarise(store)
     text = json.dumps(results, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
     with whole_file(store.folder / "results.json") as file:
         file.write(text.encode())
@@ -52,7 +52,7 @@ def reproduce(folder: str | Path, say: Say = lambda stage, done, total: None) ->
     return report
 
 
-def summarise(store: Store) -> dict[str, Any]:
+def _summarise(store: Store) -> dict[str, Any]:
     """The numbers of the reproduction; all but `provenance` is the same whenever it is made."""
     runs, expected = seeds(store), forecasts(store)
     best, random = float(runs[CLASSICAL]["optimum_cost"][0]), float(runs[CLASSICAL]["random_cost"][0])

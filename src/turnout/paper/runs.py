@@ -43,7 +43,7 @@ def full_run(mechanism: Mechanism) -> Numbers:
     problem = paper_problem()
     run = _run(problem, mechanism, SETTINGS["coin seed"].value)
     assert run.averages is not None  # kept
-    return curves(problem, mechanism, run) | {
+    return _curves(problem, mechanism, run) | {
         "averages": run.averages,
         "participants": run.participants,
         "signals": run.signal,
@@ -55,10 +55,10 @@ def seeded_run(mechanism: Mechanism, seed: int, kind: str) -> Numbers:
     populations = kind == "populations"
     problem = paper_problem(seed) if populations else paper_problem()
     # Of other populations only the end is used.
-    return curves(problem, mechanism, _run(problem, mechanism, seed, ends_only=populations))
+    return _curves(problem, mechanism, _run(problem, mechanism, seed, ends_only=populations))
 
 
-def curves(problem: Problem, mechanism: Mechanism, run: Trajectory) -> Numbers:
+def _curves(problem: Problem, mechanism: Mechanism, run: Trajectory) -> Numbers:
     """What the figures show of a run, at its checkpoints."""
     best = _optimum(problem)
     assert run.averages is not None  # kept by `_run`

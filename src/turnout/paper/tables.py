@@ -87,7 +87,7 @@ Say = Callable[[str, int, int], None]
 """Called with a stage, how many of its parts are done, and how many there are to do."""
 
 
-class Table(NamedTuple):
+class _Table(NamedTuple):
     """A table that is to be made: of which stage, and what makes each of its parts."""
 
     stage: str
@@ -95,13 +95,13 @@ class Table(NamedTuple):
     stacked: bool = False
 
 
-def tables() -> dict[str, Table]:
+def _tables() -> dict[str, _Table]:
     """All of them by name, in the order in which they are made."""
     five = mechanisms().items()
-    runs = {f"run-{name}": Table("one run in full", [partial(full_run, made)]) for name, made in five}
-    expected = {f"forecast-{name}": Table("forecast", [partial(forecast, made)]) for name, made in five}
+    runs = {f"run-{name}": _Table("one run in full", [partial(full_run, made)]) for name, made in five}
+    expected = {f"forecast-{name}": _Table("forecast", [partial(forecast, made)]) for name, made in five}
     seeded = {
-        f"{kind}-{name}": Table(kind, [partial(seeded_run, made, seed, kind) for seed in _chosen()], stacked=True)
+        f"{kind}-{name}": _Table(kind, [partial(seeded_run, made, seed, kind) for seed in _chosen()], stacked=True)
         for kind in ("seeds", "populations")
         for name, made in five
     }
@@ -113,7 +113,7 @@ def tables() -> dict[str, Table]:
 
 def make_tables(store: Store, say: Say) -> None:
     """Make the missing tables, and store each as soon as it is complete."""
-    wanted = {name: table for name, table in tables().items() if not store.has(name)}
+    wanted = {name: table for name, table in _tables().items() if not store.has(name)}
     todo = {(name, part): make for name, table in wanted.items() for part, make in enumerate(table.parts)}
     totals = Counter(wanted[name].stage for name, _ in todo)
     done: Counter[str] = Counter()

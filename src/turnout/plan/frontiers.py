@@ -38,7 +38,7 @@ Progress = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class Point:
+class _Point:
     """One mechanism at one total.
 
     Attributes:
@@ -57,7 +57,7 @@ class Point:
 
 
 @dataclass(frozen=True)
-class Curve:
+class _Curve:
     """One mechanism at every total at which it can meet the capacity.
 
     Attributes:
@@ -70,7 +70,7 @@ class Curve:
 
     name: str
     per: str
-    points: tuple[Point, ...] = ()
+    points: tuple[_Point, ...] = ()
     missing: str = ""
     assumptions: tuple[str, ...] = ()
 
@@ -79,7 +79,7 @@ class Curve:
 
 
 @dataclass(frozen=True)
-class FloorPoint:
+class _FloorPoint:
     """At a total epsilon: no mechanism has a smaller gap than `gap`, and a channel has the gap `reached`."""
 
     total_epsilon: float
@@ -118,9 +118,9 @@ class Frontier:
     clients: int
     capacity: float
     random_gap: float
-    floors: tuple[FloorPoint, ...] = ()
+    floors: tuple[_FloorPoint, ...] = ()
     no_floor: str = ""
-    curves: tuple[Curve, ...] = ()
+    curves: tuple[_Curve, ...] = ()
     promises_nothing: tuple[tuple[str, float | None], ...] = field(default=())
 
     def __repr__(self) -> str:
@@ -215,15 +215,15 @@ def _with_floor(found: Frontier, problem: Problem, total: float) -> Frontier:
         lowest = floor(problem, total)
     except ValueError as error:  # weights of too many sizes
         return replace(found, no_floor=str(error))
-    return replace(found, floors=(*found.floors, FloorPoint(total, lowest.gap, lowest.reached)))
+    return replace(found, floors=(*found.floors, _FloorPoint(total, lowest.gap, lowest.reached)))
 
 
 def _grow(
     maker: Maker, totals: Sequence[float], known: dict[Any, float | None], check: int, tell: Progress
-) -> Iterator[Curve]:
+) -> Iterator[_Curve]:
     """One mechanism's curve, point by point."""
     per = "release" if maker.releases_once else "report"
-    curve = Curve(maker.name, per)
+    curve = _Curve(maker.name, per)
     yield curve
     for total in totals:
         tell(f"{curve.name} at total epsilon {total:g}")
@@ -244,7 +244,7 @@ def _grow(
     yield curve
 
 
-def _point(maker: Maker, total: float, known: dict[Any, float | None]) -> Point | str:
+def _point(maker: Maker, total: float, known: dict[Any, float | None]) -> _Point | str:
     """The mechanism at the largest epsilon within a total; or the reason why there is none."""
     key: Any = (maker.name, total)
     if not maker.releases_once:  # equal boxes have equal accounts, which take the longest
@@ -258,7 +258,7 @@ def _point(maker: Maker, total: float, known: dict[Any, float | None]) -> Point 
         return "its smallest epsilon per report gives away more"
     if not maker.is_feasible(epsilon):
         return "within the total, its coin alone misses the capacity"
-    return Point(maker.account(epsilon).epsilon, total, epsilon, maker.gap(epsilon))
+    return _Point(maker.account(epsilon).epsilon, total, epsilon, maker.gap(epsilon))
 
 
 def measured_gaps(maker: Maker, epsilon: float, seeds: int) -> tuple[float, ...]:

@@ -88,20 +88,20 @@ def outlook(problem: Problem, mechanism: Mechanism, rounds: int, averaging: Aver
     forecast = predict(problem, mechanism, rounds, controller, start=start, averaging=averaging)
     gap, spread = forecast.gap, _deviation(problem, forecast, averaging, tuned.gain / tuned.largest_gain)
     if mechanism.releases_once:
-        gaps = released_gaps(problem, mechanism)
+        gaps = _released_gaps(problem, mechanism)
         gap += float(np.mean(gaps)) - gaps[0]  # the forecast took the levels of seed 0
         spread = math.hypot(spread, float(np.std(gaps, ddof=1)) * math.sqrt(1.0 + 1.0 / _RELEASES))
     return Outlook(gap, spread, forecast, controller, tuned.settling_rounds)
 
 
 @lru_cache(maxsize=128)
-def released_gaps(problem: Problem, mechanism: Mechanism) -> list[float]:
+def _released_gaps(problem: Problem, mechanism: Mechanism) -> list[float]:
     """The long-run gaps of a mechanism that releases once, for several samples of its releases.
 
     Example:
         >>> from turnout import paper_population
         >>> from turnout.algorithm import Memoized
-        >>> len(released_gaps(paper_population(clients=40).problem(20), Memoized(4.0, price=10.0)))
+        >>> len(_released_gaps(paper_population(clients=40).problem(20), Memoized(4.0, price=10.0)))
         12
     """
     return [_released_gap(problem, mechanism, seed) for seed in range(_RELEASES)]
@@ -215,7 +215,7 @@ class Maker:
         if self._gap is not None:
             return self._gap(epsilon)
         if self.releases_once:  # the cost of a release is known only by trying it
-            return float(np.mean(released_gaps(problem, mechanism)))
+            return float(np.mean(_released_gaps(problem, mechanism)))
         if not self._is_slow:
             return predict(problem, mechanism).gap
         tuned = tune(self._sample, mechanism, self.start)  # its box moves with the average: the rounds matter

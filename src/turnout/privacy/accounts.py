@@ -52,7 +52,7 @@ def account_of(mechanism: Mechanism, rounds: int, delta: float, observer: Observ
     return found.assuming(*promise.assumptions)
 
 
-class Hidden(NamedTuple):
+class _Hidden(NamedTuple):
     """How a client is hidden in the sum.
 
     Attributes:
@@ -66,7 +66,7 @@ class Hidden(NamedTuple):
     honest: int
 
 
-def hidden_in_sum(mechanism: Mechanism, observer: Observer) -> set[Hidden]:
+def hidden_in_sum(mechanism: Mechanism, observer: Observer) -> set[_Hidden]:
     """The ways in which clients are hidden in a sum; where one way is worse than another, only the worse.
 
     A client is hidden among those of its own weight; the observer is assumed to know the bits of all others. The
@@ -84,7 +84,7 @@ def hidden_in_sum(mechanism: Mechanism, observer: Observer) -> set[Hidden]:
     low, high = (np.ceil(np.asarray(end, dtype=np.float64) * WORDS) / WORDS for end in mechanism.box(Public()))
     low, high = np.broadcast_arrays(low, high)  # as a real coin has them: see `on_the_coin`
     if low.ndim == 0 and observer.weights is None:
-        return {Hidden(box := (float(low), float(high)), box, int(observer.honest))}
+        return {_Hidden(box := (float(low), float(high)), box, int(observer.honest))}
     given = 1 if observer.weights is None else np.size(observer.weights)
     clients = max(low.size, given)
     if observer.honest >= clients or not {low.size, given} <= {1, clients}:
@@ -96,7 +96,7 @@ def hidden_in_sum(mechanism: Mechanism, observer: Observer) -> set[Hidden]:
     for weight in np.unique(weights):
         for box, others, number in _among(low[weights == weight], high[weights == weight]):
             least[box, others] = min(max(0, number - astray), least.get((box, others), clients))
-    return {Hidden(box, others, honest) for (box, others), honest in least.items()}
+    return {_Hidden(box, others, honest) for (box, others), honest in least.items()}
 
 
 def _among(low: np.ndarray, high: np.ndarray) -> Iterator[tuple[Box, Box, int]]:

@@ -223,7 +223,7 @@ ORDERS: tuple[float, ...] = tuple((1.0 + np.geomspace(0.1, 3000.0, 100)).tolist(
 
 
 @dataclass(frozen=True)
-class View:
+class _View:
     """One round as the sum shows it: outcomes with their chances, for the target at high (P) and at low (Q).
 
     Attributes:
@@ -302,7 +302,7 @@ def total_epsilon_sum_only(
     return Account(min(found, seen.epsilon), delta, rounds, against, how)
 
 
-def view_of_sum(low: float, high: float, honest: int, others: tuple[float, float] | None = None) -> View:
+def view_of_sum(low: float, high: float, honest: int, others: tuple[float, float] | None = None) -> _View:
     """All outcomes (number of certain bits, sum) of one round, the far tails left out and counted as lost.
 
     The client's box is [low, high], that of the honest others the same unless given.
@@ -320,7 +320,7 @@ def view_of_sum(low: float, high: float, honest: int, others: tuple[float, float
     crowds = range(least, least + len(inside), stride)
     parts = [_outcomes(low, high, yes, no, crowd, some, table) for crowd, some in zip(crowds, weights, strict=True)]
     p, q, excess, reverse = (np.concatenate(column) for column in zip(*parts, strict=True))
-    return View(p, q, excess, reverse, 4.0 * TAIL_OF_SUM, 64.0 * UNIT * (float(table.max()) + 20.0))
+    return _View(p, q, excess, reverse, 4.0 * TAIL_OF_SUM, 64.0 * UNIT * (float(table.max()) + 20.0))
 
 
 def _outcomes(
@@ -357,7 +357,7 @@ def _binomial(trials: int, yes: float, no: float, table: Array) -> tuple[int, Ar
     return first, np.exp(ways + counts * math.log(chance) + (trials - counts) * math.log(no / (yes + no)))
 
 
-def _by_distributions(view: View, rounds: int, delta: float) -> float:
+def _by_distributions(view: _View, rounds: int, delta: float) -> float:
     """Symmetric boxes: flipping every bit exchanges P and Q, so one direction is both."""
     keep = view.p > 0.0
     losses, mass = np.log1p(view.excess[keep]), view.p[keep]
@@ -370,7 +370,7 @@ def _by_distributions(view: View, rounds: int, delta: float) -> float:
     return epsilon_at(composed, delta, margin)
 
 
-def _by_renyi(view: View, rounds: int, delta: float, pure: float) -> float:
+def _by_renyi(view: _View, rounds: int, delta: float, pure: float) -> float:
     """Any box: per order the greater divergence of both directions adds up, whatever the signals mix."""
     left = delta - rounds * view.lost
     orders = [order for order in ORDERS if left > 0.0 and order * pure <= 600.0]  # no power overflows

@@ -34,7 +34,7 @@ class Term(NamedTuple):
     divisor: float = 1.0
 
 
-class Family(NamedTuple):
+class _Family(NamedTuple):
     """Neighbouring clients whose costs have the same terms.
 
     Attributes:
@@ -83,7 +83,7 @@ class DrawnCosts:
         stops = np.cumsum(sizes).tolist()
         self.seed = int(seed)
         self.families = tuple(
-            Family(stop - size, stop, tuple(sorted(terms)))
+            _Family(stop - size, stop, tuple(sorted(terms)))
             for stop, size, terms in zip(stops, sizes, families, strict=True)
         )
         self.powers = tuple(sorted({term.power for terms in families for term in terms}))

@@ -74,14 +74,14 @@ class Problem:
 
     def cost(self, average: Array) -> float:
         """The total cost, sum of f_i(x_i)."""
-        return total_cost(self.costs, average)
+        return _total_cost(self.costs, average)
 
     def random_cost(self) -> float:
         """The total cost if a server selects clients at random: every average is capacity / most."""
         return self.cost(np.full(len(self), self.capacity / self.most))
 
 
-def total_cost(costs: Costs, average: Array, present: npt.NDArray[np.bool_] | None = None) -> float:
+def _total_cost(costs: Costs, average: Array, present: npt.NDArray[np.bool_] | None = None) -> float:
     """Sum of f_i(x_i) over the clients (or those present), in little memory.
 
     The clients are added in fixed chunks, so that the sum has the same bits wherever it is made.

@@ -104,7 +104,7 @@ def frontier_page(found: Sequence[Facts]) -> Page:
     for facts in found:
         page.heading(heading(facts))
         caption = f"Cost gap against total epsilon, one line per mechanism. {heading(facts)}."
-        page.figure(frontier_chart(facts), caption, height=460)
+        page.figure(_frontier_chart(facts), caption, height=460)
         header, rows = frontier_rows(facts)
         runs = max((len(point["measured"]) for curve in facts["curves"] for point in curve["points"]), default=0)
         how = f"; in brackets the mean of {runs} simulated runs (dots in the plot: each of them)" if runs else ""
@@ -120,7 +120,7 @@ def frontier_page(found: Sequence[Facts]) -> Page:
     return page
 
 
-def frontier_chart(facts: Facts) -> dict[str, Any]:
+def _frontier_chart(facts: Facts) -> dict[str, Any]:
     """Both axes logarithmic; the mechanisms without any total stand at the right edge."""
     totals = _totals(facts) or [1.0, 10.0]
     edge = 2.5 * totals[-1]

@@ -21,7 +21,7 @@ MOST_STRETCHES = 24
 
 
 @dataclass(frozen=True, eq=False)
-class Stretch:
+class _Stretch:
     """Rounds in which the same clients are members and the same capacity is needed.
 
     Attributes:
@@ -39,7 +39,7 @@ class Stretch:
     best: Optimum | None
 
 
-def stretches(trajectory: Trajectory) -> list[Stretch]:
+def stretches(trajectory: Trajectory) -> list[_Stretch]:
     """The stretches of a run, in order, each with its optimum; never empty."""
     clients = int(trajectory.provenance["clients"])
     schedule = _schedule(trajectory)
@@ -51,7 +51,7 @@ def stretches(trajectory: Trajectory) -> list[Stretch]:
         capacity, members = float(trajectory.capacity[first]), schedule.status_at(first, clients) != ABSENT
         is_solved = len(edges) - 1 <= MOST_STRETCHES or stop == trajectory.rounds
         best = _best(trajectory.problem, capacity, members) if is_solved else None
-        found.append(Stretch(first, stop, capacity, members, best))
+        found.append(_Stretch(first, stop, capacity, members, best))
     return found
 
 
@@ -92,7 +92,7 @@ class ShownRun:
 
     name: str
     trajectory: Trajectory
-    stretches: list[Stretch]
+    stretches: list[_Stretch]
     look: Look
 
     @property

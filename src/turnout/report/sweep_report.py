@@ -24,7 +24,7 @@ SEED = "seed"
 
 
 @dataclass(frozen=True)
-class Group:
+class _Group:
     """Rows that share some settings.
 
     Attributes:
@@ -58,7 +58,7 @@ class Group:
         return [row[column] for row in self.rows if row[column] is not None]
 
 
-def grouped(rows: Iterable[dict[str, Any]], names: Sequence[str]) -> list[Group]:
+def grouped(rows: Iterable[dict[str, Any]], names: Sequence[str]) -> list[_Group]:
     """Rows that are equal in these columns together, in the order in which they come.
 
     Example:
@@ -68,7 +68,7 @@ def grouped(rows: Iterable[dict[str, Any]], names: Sequence[str]) -> list[Group]
     found: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for row in rows:
         found.setdefault(tuple(row[name] for name in names), []).append(row)
-    return [Group(dict(zip(names, key, strict=True)), members) for key, members in found.items()]
+    return [_Group(dict(zip(names, key, strict=True)), members) for key, members in found.items()]
 
 
 def differing(results: Results) -> list[str]:
@@ -76,17 +76,17 @@ def differing(results: Results) -> list[str]:
     return [name for name in results.varied if name != SEED and len({row[name] for row in results.rows} - {None}) > 1]
 
 
-def is_number(results: Results, name: str) -> bool:
+def _is_number(results: Results, name: str) -> bool:
     """Whether a column holds numbers."""
     return results.columns[name] in (int, float)
 
 
-def against_whom(rows: Iterable[Mapping[str, Any]]) -> str:
+def _against_whom(rows: Iterable[Mapping[str, Any]]) -> str:
     """The observer of the totals of some rows, and the assumptions of each mechanism.
 
     Example:
         >>> row = {"mechanism.kind": "memoized", "total_against": "anyone", "total_assumptions": "the sun shines"}
-        >>> against_whom([row, row])
+        >>> _against_whom([row, row])
         'against anyone (memoized: if the sun shines)'
     """
     rows = list(rows)
@@ -128,9 +128,9 @@ _LOGARITHMIC = 20.0  # an axis whose ends differ by such a factor
 TOTAL = "total_epsilon_over_rounds"
 
 
-def add(page: Page, results: Results, names: Sequence[str], looks: dict[str, Look]) -> None:
+def _add(page: Page, results: Results, names: Sequence[str], looks: dict[str, Look]) -> None:
     """Add a plot for each varied number, and one for what privacy costs."""
-    numbers = [name for name in names if is_number(results, name)]
+    numbers = [name for name in names if _is_number(results, name)]
     if numbers:
         page.heading("The cost gap against each setting")
     for name in numbers:
@@ -165,7 +165,7 @@ def _add_privacy(page: Page, results: Results, names: Sequence[str], looks: dict
     caption = (
         "What privacy costs: the cost gap of each setting against all that its reports give away together, at "
         f"delta {max(row['total_delta'] for row in rows):g} (0 where the promise is for a lifetime), "
-        f"{against_whom(rows)}."
+        f"{_against_whom(rows)}."
     )
     if without:
         caption += f" No bound, and so not shown: {', '.join(without)}."
@@ -196,17 +196,17 @@ def _gap_chart(
     if min(values) > 0 and max(values) > _LOGARITHMIC * min(values):
         layout["xaxis"] = {"type": "log", "dtick": "D2" if max(values) < 100 * min(values) else 1}
     heights = [height for trace in traces if trace["showlegend"] for height in trace["y"]]
-    shown = in_sight(heights)
+    shown = _in_sight(heights)
     if shown is not None:
         layout["yaxis"] = {"range": shown}
     return chart(traces, x=title, y="Cost above the optimum (%)", **layout)
 
 
-def in_sight(heights: Sequence[float]) -> list[float] | None:
+def _in_sight(heights: Sequence[float]) -> list[float] | None:
     """The range of an axis that shows most values well, where a few lie far above the rest; else None.
 
     Example:
-        >>> in_sight([1.0, 2.0, 3.0, 4.0, 1000.0]), in_sight([1.0, 2.0, 3.0])
+        >>> _in_sight([1.0, 2.0, 3.0, 4.0, 1000.0]), in_sight([1.0, 2.0, 3.0])
         ([-0.12, 6.0], None)
     """
     usual = float(np.percentile(heights, 75))
@@ -216,7 +216,7 @@ def in_sight(heights: Sequence[float]) -> list[float] | None:
     return [lowest - 0.02 * 1.5 * usual, 1.5 * usual]
 
 
-def _traces(groups: Sequence[Group], name: str, kind: str, look: Look, dots: bool) -> list[Trace]:
+def _traces(groups: Sequence[_Group], name: str, kind: str, look: Look, dots: bool) -> list[Trace]:
     x, y = [group.point[name] for group in groups], [group.mean(GAP) for group in groups]
     if dots or len(groups) > _MOST_ON_A_LINE:
         return [points(x, y, kind, colour=look["colour"], size=7.0)]
@@ -258,7 +258,7 @@ def sweep_page(results: Results, name: str) -> Page:
     page.heading("What was varied").table(["Setting", "Values", "Which"], _varied(results), "What the runs differ in.")
     if best:
         page.heading("Best settings").table(*_best(best, KIND in names))
-        add(page, results, names, looks)
+        _add(page, results, names, looks)
         _add_means(page, results, names, groups)
     if results.failed:
         _add_failures(page, results, names)
@@ -277,7 +277,7 @@ def _lead(results: Results) -> str:
     return f"{done} of the same algorithm under different settings, each compared with its exact optimum."
 
 
-def _facts(results: Results, groups: Sequence[Group], best: Sequence[Group]) -> list[tuple[str, object, str]]:
+def _facts(results: Results, groups: Sequence[_Group], best: Sequence[_Group]) -> list[tuple[str, object, str]]:
     seeds = len({row["seed"] for row in results.rows})
     facts: list[tuple[str, object, str]] = [
         ("Runs", len(results.rows), "" if len(results.rows) == results.runs else f"of {results.runs:,}"),
@@ -294,22 +294,22 @@ def _varied(results: Results) -> list[list[object]]:
     rows: list[list[object]] = []
     for name in [*differing(results), SEED]:
         values = list(dict.fromkeys(row[name] for row in results.rows if row[name] is not None))
-        if is_number(results, name):
+        if _is_number(results, name):
             values.sort()
-        if len(values) > _MOST_VALUES and is_number(results, name):
+        if len(values) > _MOST_VALUES and _is_number(results, name):
             said = f"{values[0]:,.6g} to {values[-1]:,.6g}"
         else:
-            shown = [f"{value:,.6g}" if is_number(results, name) else str(value) for value in values[:_MOST_VALUES]]
+            shown = [f"{value:,.6g}" if _is_number(results, name) else str(value) for value in values[:_MOST_VALUES]]
             said = ", ".join(shown) + (", …" if len(values) > _MOST_VALUES else "")
         rows.append([name, len(values), said])
     return rows
 
 
-def _named(group: Group) -> Markup:
+def _named(group: _Group) -> Markup:
     return Markup(f'<span style="white-space:nowrap">{escape(group.described())}</span>')
 
 
-def _line(group: Group) -> list[object]:
+def _line(group: _Group) -> list[object]:
     return [
         len(group.rows),
         _spread(group, GAP, 2),
@@ -320,11 +320,11 @@ def _line(group: Group) -> list[object]:
     ]
 
 
-def _caption(groups: Sequence[Group]) -> str:
-    return f"{_CAPTION}{against_whom(row for group in groups for row in group.rows)}."
+def _caption(groups: Sequence[_Group]) -> str:
+    return f"{_CAPTION}{_against_whom(row for group in groups for row in group.rows)}."
 
 
-def _best(best: Sequence[Group], by_kind: bool) -> tuple[list[str], list[list[object]], str]:
+def _best(best: Sequence[_Group], by_kind: bool) -> tuple[list[str], list[list[object]], str]:
     """The best settings of all; of several mechanisms, the best of each."""
     chosen = list(best[:_BEST])
     caption = f"The {len(chosen)} settings whose mean cost is nearest to the optimum. "
@@ -335,7 +335,7 @@ def _best(best: Sequence[Group], by_kind: bool) -> tuple[list[str], list[list[ob
     return ["Setting", *_HEADER], [[_named(group), *_line(group)] for group in chosen], caption + _caption(best)
 
 
-def _add_means(page: Page, results: Results, names: Sequence[str], groups: Sequence[Group]) -> None:
+def _add_means(page: Page, results: Results, names: Sequence[str], groups: Sequence[_Group]) -> None:
     page.heading("Means and standard errors")
     if len(groups) <= _MOST_SETTINGS:
         page.heading("By setting", 3)
@@ -348,7 +348,7 @@ def _add_means(page: Page, results: Results, names: Sequence[str], groups: Seque
     for name in names:
         one = grouped([row for row in results.good if row[name] is not None], [name])
         if 1 < len(one) <= _MOST_VALUES:
-            if is_number(results, name):
+            if _is_number(results, name):
                 one.sort(key=lambda group: group.point[name])
             page.heading(f"By {name}", 3)
             rows = [[group.point[name], *_line(group)[:4]] for group in one]
@@ -368,7 +368,7 @@ def _add_failures(page: Page, results: Results, names: Sequence[str]) -> None:
     page.table(["Error", "Runs", "The first of them"], rows, f"Runs that gave no numbers, by what they said{more}.")
 
 
-def _spread(group: Group, column: str, digits: int) -> str:
+def _spread(group: _Group, column: str, digits: int) -> str:
     mean, error = group.mean(column), group.error(column)
     if math.isnan(mean):
         return "–"
@@ -376,7 +376,7 @@ def _spread(group: Group, column: str, digits: int) -> str:
     return said if math.isnan(error) else f"{said} ± {error:,.{digits}f}"
 
 
-def _certified(group: Group) -> str:
+def _certified(group: _Group) -> str:
     for column, lasts in (
         ("certified_epsilon_per_report", "per report"),
         ("certified_epsilon_lifetime", "for a lifetime"),
@@ -387,7 +387,7 @@ def _certified(group: Group) -> str:
     return _bound(group, "certified_epsilon_per_report")
 
 
-def _bound(group: Group, column: str) -> str:
+def _bound(group: _Group, column: str) -> str:
     """A bound that all rows share; none where there is none, or where they differ."""
     value: Any = group.one(column)
     if value is None:

@@ -105,7 +105,7 @@ def start_logging(format: str = "auto", level: str = "info", stream: TextIO | No
     terminal = stream.isatty()
     human = format == "human" or (format == "auto" and terminal)
     handler = _Handler(stream)
-    handler.setFormatter(HumanLines(terminal and not os.environ.get("NO_COLOR")) if human else JsonLines())
+    handler.setFormatter(_HumanLines(terminal and not os.environ.get("NO_COLOR")) if human else JsonLines())
     root = logging.getLogger()
     for old in [old for old in root.handlers if isinstance(old, _Handler)]:
         root.removeHandler(old)
@@ -135,7 +135,7 @@ class JsonLines(logging.Formatter):
         return json.dumps(line, default=str)
 
 
-class HumanLines(logging.Formatter):
+class _HumanLines(logging.Formatter):
     """`14:05:59 warning  devices are late  late=17`, with what could steer a terminal made visible.
 
     Args:

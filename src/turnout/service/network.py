@@ -101,7 +101,7 @@ class Address:
         secure = parts.scheme == "https"
         if ca is not None and not secure:
             raise invalid("ca", "left out for http", repr(str(ca)), "use https, or leave it out")
-        tls = trusting(ca) if secure else None
+        tls = _trusting(ca) if secure else None
         return cls(str(parts.hostname), port or (443 if secure else 80), parts.path.rstrip("/"), tls)
 
     @property
@@ -145,7 +145,7 @@ def what_to_correct(error: BaseException, address: Address) -> str:
     return "if it is served without TLS, write http://" if isinstance(error, ssl.SSLError) else ""
 
 
-def trusting(ca: str | Path | None) -> ssl.SSLContext:
+def _trusting(ca: str | Path | None) -> ssl.SSLContext:
     """TLS that trusts the authorities in a PEM file, or the system's.
 
     Raises:

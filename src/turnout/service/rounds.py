@@ -165,7 +165,7 @@ def close(
     _refuse_beyond(room if acknowledge else 0.0, codes, members, random)
     fresh = heard if replayed is None else heard & ~replayed
     enough = fresh.sum() >= max(1, rules.safety.quorum * members.here.sum())
-    frozen = not (acknowledge and enough) or still_returning(int(heard.sum()), int(members.here.sum()), before)
+    frozen = not (acknowledge and enough) or _still_returning(int(heard.sum()), int(members.here.sum()), before)
     closed = ClosedRound(
         round=position.round,
         signal=position.signal,
@@ -183,7 +183,7 @@ def close(
     return closed, _after(rules, position, closed, members, pack(on))
 
 
-def still_returning(heard: int, members: int, before: Sequence[ClosedRound]) -> bool:
+def _still_returning(heard: int, members: int, before: Sequence[ClosedRound]) -> bool:
     """Whether an outage is not over yet, though enough report: many are missing, and reports have just grown.
 
     The number of reports must not grow for as long as the outage lasted, at most for `PATIENCE` rounds. So a single
@@ -191,7 +191,7 @@ def still_returning(heard: int, members: int, before: Sequence[ClosedRound]) -> 
 
     Example:
         >>> outage = [ClosedRound(k, 1.0, 5.0, np.empty(0, np.uint8), 0, 0, 100, 5, True) for k in range(30)]
-        >>> still_returning(60, 100, outage), still_returning(96, 100, outage)
+        >>> _still_returning(60, 100, outage), still_returning(96, 100, outage)
         (True, False)
     """
     outage = list(takewhile(lambda closed: closed.frozen, reversed(before)))[:LOOKS_BACK]

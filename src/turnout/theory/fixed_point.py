@@ -20,7 +20,7 @@ _POINTS = 160  # of a path; fewer for very many clients, whose cost takes long t
 
 
 @dataclass(frozen=True, eq=False)
-class Path:
+class _Path:
     """The path of a forecast to its last round; arrays of shape (points,)."""
 
     rounds: Array
@@ -61,7 +61,7 @@ class Forecast:
     best: Optimum
     rounds: int | None
     spread: float
-    path: Path | None = None
+    path: _Path | None = None
 
     @property
     def gap(self) -> float:
@@ -181,7 +181,7 @@ def turnout_spread(field: MeanField, signal: float, moments: Moments, controller
 
 def _follow(
     field: MeanField, rounds: int, best: Optimum, controller: Controller | None, start: Prior | None, exact: int
-) -> tuple[Moments, Path]:
+) -> tuple[Moments, _Path]:
     """The mean-field path: round by round at first, then in strides of the logarithm of the round."""
     clients = len(field.problem)
     exact = min(rounds, exact)
@@ -209,7 +209,7 @@ def _follow(
         if now >= rounds / 2 or any(now - 1.0 < mark <= after - 1.0 for mark in marks):
             points.append(_point(field, after - 1.0, signal, field.problem.capacity, moments, best))
         now = after
-    return moments, Path(*(np.array(column) for column in zip(*points, strict=True)))
+    return moments, _Path(*(np.array(column) for column in zip(*points, strict=True)))
 
 
 def _stride(field: MeanField, moments: Moments, signal: float, now: float, after: float) -> tuple[Moments, float]:

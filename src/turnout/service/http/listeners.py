@@ -244,7 +244,7 @@ async def _open(listener: Listener, closing_seconds: int) -> _Opened:
     loop, where = asyncio.get_running_loop(), (listener.host or None, listener.port)
     try:
         found = await loop.getaddrinfo(*where, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        sockets = bind_all(found, listener.bounds.stall_seconds)
+        sockets = _bind_all(found, listener.bounds.stall_seconds)
     except OSError as problem:
         raise _cannot_listen(listener, problem) from problem
     bounds = listener.bounds
@@ -294,13 +294,13 @@ def check(listener: Listener) -> None:
         found = socket.getaddrinfo(
             listener.host or None, listener.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )
-        for taken in bind_all(found, listener.bounds.stall_seconds):
+        for taken in _bind_all(found, listener.bounds.stall_seconds):
             taken.close()
     except OSError as problem:
         raise _cannot_listen(listener, problem) from problem
 
 
-def bind_all(found: Sequence[tuple[Any, ...]], stall_seconds: float) -> list[socket.socket]:
+def _bind_all(found: Sequence[tuple[Any, ...]], stall_seconds: float) -> list[socket.socket]:
     """A listening socket for each address of a name, all on one port, also where any is wanted.
 
     Args:

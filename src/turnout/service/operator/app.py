@@ -35,7 +35,7 @@ PARTS = ("operator.css", "operator.js", "asking.js", "devices.js", "showing.js")
 
 
 @dataclass(frozen=True)
-class Part:
+class _Part:
     """Something to send to a browser.
 
     Attributes:
@@ -52,19 +52,19 @@ class Part:
 
 
 @functools.cache
-def static_part(name: str) -> Part:
+def _static_part(name: str) -> _Part:
     """A file of the page: "operator.html", or one of `PARTS`.
 
     Example:
-        >>> static_part("operator.html").kind
+        >>> _static_part("operator.html").kind
         'text/html; charset=utf-8'
     """
     content = (files("turnout.service.operator") / "static" / name).read_bytes()
-    return Part(content, _KINDS[name.rpartition(".")[2]], None, _tag(content))
+    return _Part(content, _KINDS[name.rpartition(".")[2]], None, _tag(content))
 
 
 @functools.cache
-def plotly() -> Part:
+def plotly() -> _Part:
     """The Plotly library for browsers, from the Python package. Compressing it takes a moment, once.
 
     Raises:
@@ -74,11 +74,11 @@ def plotly() -> Part:
         content = (files("plotly") / "package_data" / "plotly.min.js").read_bytes()
     except (ImportError, FileNotFoundError):
         raise MissingExtra("the operator's page", library="plotly", extra="server") from None
-    return Part(content, _KINDS["js"], gzip.compress(content, 5, mtime=0), _tag(content))
+    return _Part(content, _KINDS["js"], gzip.compress(content, 5, mtime=0), _tag(content))
 
 
 @functools.cache
-def policy() -> str:
+def _policy() -> str:
     """What the page may do: only its own files, no eval, no inline script (the Content-Security-Policy).
 
     Plotly draws our lines without eval. It adds an empty style element, which it fills from code, and one with
@@ -122,7 +122,7 @@ _PAUSE, _BEAT = 0.25, 5.0
 """Seconds: at least between two events, at most between two signs of life."""
 
 
-class Operated(Protocol):
+class _Operated(Protocol):
     """What the operator sees and changes: the coordinator, or a stand-in for it in tests."""
 
     def snapshot(self) -> dict[str, Any]:
@@ -158,7 +158,7 @@ class Operated(Protocol):
         ...
 
 
-class Refused(Exception):
+class _Refused(Exception):
     """A request that is answered with an error.
 
     Args:
@@ -167,7 +167,7 @@ class Refused(Exception):
         message: a sentence for people.
 
     Example:
-        >>> Refused(400, "capacity", "capacity must be above 0").status
+        >>> _Refused(400, "capacity", "capacity must be above 0").status
         400
     """
 
@@ -176,11 +176,11 @@ class Refused(Exception):
         self.status, self.error = status, error
 
 
-class OperatorApp(Guard):
+class _OperatorApp(Guard):
     """The application of the operator's listener, as ASGI has it; `operator_app` makes it."""
 
     def __init__(self, view: _View, password_hash: str, allowed_hosts: Iterable[str]) -> None:
-        problems: dict[Any, Any] = dict.fromkeys((Refused, HTTPException, TurnoutError, ClientDisconnect), _problem)
+        problems: dict[Any, Any] = dict.fromkeys((_Refused, HTTPException, TurnoutError, ClientDisconnect), _problem)
         routed = Starlette(routes=view.routes(), exception_handlers=problems | {Exception: _problem})
         super().__init__(routed, password_hash, allowed_hosts)
         self._view = view
@@ -190,7 +190,7 @@ class OperatorApp(Guard):
         self._view.stopping.set()
 
 
-def operator_app(operated: Operated, *, password_hash: str, allowed_hosts: Iterable[str] = LOOPBACK) -> OperatorApp:
+def operator_app(operated: _Operated, *, password_hash: str, allowed_hosts: Iterable[str] = LOOPBACK) -> _OperatorApp:
     """The application of the operator's listener.
 
     Args:
@@ -202,14 +202,14 @@ def operator_app(operated: Operated, *, password_hash: str, allowed_hosts: Itera
         ValueError: the hash is invalid.
         MissingExtra: Plotly is not installed.
     """
-    policy()  # reads Plotly now: says if it is missing, and is ready for the first page
-    return OperatorApp(_View(operated), password_hash, allowed_hosts)
+    _policy()  # reads Plotly now: says if it is missing, and is ready for the first page
+    return _OperatorApp(_View(operated), password_hash, allowed_hosts)
 
 
 class _View:
     """The routes about one coordinator."""
 
-    def __init__(self, operated: Operated) -> None:
+    def __init__(self, operated: _Operated) -> None:
         self.operated = operated
         self.stopping = asyncio.Event()
         self.streams = 0
@@ -244,7 +244,7 @@ class _View:
     async def rounds(self, request: Request) -> Response:
         last = _digits(request.query_params.get("last", str(MOST_ROUNDS)), "last")
         if not 1 <= last <= MOST_ROUNDS:
-            raise Refused(400, "last", f"last must be from 1 to {MOST_ROUNDS}")
+            raise _Refused(400, "last", f"last must be from 1 to {MOST_ROUNDS}")
         return _json({"rounds": self.operated.recent(last)})
 
     async def log(self, request: Request) -> Response:
@@ -258,12 +258,12 @@ class _View:
     async def control(self, request: Request) -> Response:
         asked = await _body(request, {"capacity", "mode"})
         if not asked:
-            raise Refused(400, "nothing", "give a capacity, a mode, or both")
+            raise _Refused(400, "nothing", "give a capacity, a mode, or both")
         capacity, mode = asked.get("capacity"), asked.get("mode")
         if "capacity" in asked:
             capacity = _number(capacity, "capacity")
         if "mode" in asked and mode not in MODES:
-            raise Refused(400, "mode", f"mode must be one of {', '.join(MODES)}")
+            raise _Refused(400, "mode", f"mode must be one of {', '.join(MODES)}")
         await _carried_out(self.operated.change(WHO, capacity=capacity, mode=mode))
         return _json(self.now())
 
@@ -284,7 +284,7 @@ class _View:
         await _body(request, set())
         slot = request.path_params["slot"]
         if not _DIGITS.fullmatch(slot) or not (await self.operated.devices(number=int(slot)))["found"]:
-            raise Refused(404, "device", "there is no device of this number")
+            raise _Refused(404, "device", "there is no device of this number")
         await _carried_out(self.operated.revoke(int(slot), WHO))
         return _json({"revoked": int(slot)})
 
@@ -293,7 +293,7 @@ class _View:
         if request.method == "HEAD":
             return Response(headers={"content-type": "text/event-stream"})
         if self.streams >= MOST_STREAMS:
-            raise Refused(429, "streams", f"{MOST_STREAMS} pages are open already: close one")
+            raise _Refused(429, "streams", f"{MOST_STREAMS} pages are open already: close one")
         after = request.headers.get("last-event-id", request.query_params.get("after", ""))
         headers = {"content-type": "text/event-stream", "x-accel-buffering": "no"}
         return StreamingResponse(self._stream(after), headers=headers)
@@ -337,16 +337,16 @@ class _View:
 
 
 async def _page(request: Request) -> Response:
-    sent = static_part("operator.html")
-    headers = {"content-type": sent.kind, "content-security-policy": policy()}
+    sent = _static_part("operator.html")
+    headers = {"content-type": sent.kind, "content-security-policy": _policy()}
     return Response(sent.content, headers=headers)
 
 
 async def _static(request: Request) -> Response:
     name = request.path_params["name"]
     if name not in PARTS:
-        raise Refused(404, "path", "there is nothing here")
-    sent = static_part(name)
+        raise _Refused(404, "path", "there is nothing here")
+    sent = _static_part(name)
     return Response(sent.content, headers={"content-type": sent.kind})
 
 
@@ -367,7 +367,7 @@ async def _carried_out(work: Awaitable[Any]) -> Any:
     try:
         return await work
     except ValueError as error:
-        raise Refused(400, "refused", str(error)) from error
+        raise _Refused(400, "refused", str(error)) from error
 
 
 async def _body(request: Request, names: set[str]) -> dict[str, Any]:
@@ -376,39 +376,39 @@ async def _body(request: Request, names: set[str]) -> dict[str, Any]:
     async for chunk in request.stream():
         content += chunk
         if len(content) > _LARGEST_BODY:
-            raise Refused(413, "size", f"at most {_LARGEST_BODY} bytes")
+            raise _Refused(413, "size", f"at most {_LARGEST_BODY} bytes")
     try:
         found = json.loads(content)
     except (ValueError, RecursionError):
-        raise Refused(400, "json", "the body is not JSON") from None
+        raise _Refused(400, "json", "the body is not JSON") from None
     if not isinstance(found, dict) or not found.keys() <= names:
-        raise Refused(400, "json", f"the body must be an object with {', '.join(sorted(names)) or 'nothing'} in it")
+        raise _Refused(400, "json", f"the body must be an object with {', '.join(sorted(names)) or 'nothing'} in it")
     return found
 
 
 def _number(value: object, name: str) -> float:
     """A number of a usual size; the coordinator checks its own limits."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0.0 < value <= 1e15:
-        raise Refused(400, name, f"{name} must be a number above 0 and at most 1e15")
+        raise _Refused(400, name, f"{name} must be a number above 0 and at most 1e15")
     return float(value)
 
 
 def _whole(value: object, name: str) -> int:
     if not isinstance(value, int):
-        raise Refused(400, name, f"{name} must be a whole number")
+        raise _Refused(400, name, f"{name} must be a whole number")
     return int(_number(value, name))
 
 
 def _digits(text: str, name: str) -> int:
     """A number of an address."""
     if not _DIGITS.fullmatch(text):
-        raise Refused(400, name, f"{name} must be a whole number of at most 9 digits")
+        raise _Refused(400, name, f"{name} must be a whole number of at most 9 digits")
     return int(text)
 
 
 async def _problem(request: Request, error: Exception) -> Response:
     """Any failure as JSON; a known one (a full disk) says why, an unexpected one does not."""
-    if isinstance(error, Refused):
+    if isinstance(error, _Refused):
         return _json({"error": error.error, "message": str(error)}, error.status)
     if isinstance(error, ClientDisconnect):
         return _json({"error": "request", "message": "the request was cut off"}, 400)

@@ -62,7 +62,7 @@ def matches(password: str, stored: str) -> bool:
         >>> matches("open sesame", hashed("open sesame")), matches("open, sesame", hashed("open sesame"))
         (True, False)
     """
-    _, *numbers, salt_text, hash_text = checked_hash(stored).split("$")
+    _, *numbers, salt_text, hash_text = _checked_hash(stored).split("$")
     (cost, block, lanes), salt, expected = map(int, numbers), base64.b64decode(salt_text), base64.b64decode(hash_text)
     given = hashlib.scrypt(
         _bytes(password[:LONGEST]), salt=salt, n=cost, r=block, p=lanes, dklen=len(expected), maxmem=_MOST_MEMORY
@@ -70,7 +70,7 @@ def matches(password: str, stored: str) -> bool:
     return hmac.compare_digest(given, expected) and len(password) <= LONGEST
 
 
-def checked_hash(stored: str) -> str:
+def _checked_hash(stored: str) -> str:
     """The same, if it is a hash of the form that `hashed` gives.
 
     Raises:
@@ -197,7 +197,7 @@ class Guard:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._app = app
-        self._hash = checked_hash(password_hash)
+        self._hash = _checked_hash(password_hash)
         self._hosts = frozenset(host.lower() for host in allowed_hosts)
         self._wrong, self._clock = Limiter(WRONG_A_SECOND, WRONG_AT_ONCE), clock
         self._key, self._known = secrets.token_bytes(32), b""
@@ -229,7 +229,7 @@ class Guard:
             return True
         allowed = ", ".join(sorted(self._hosts))
         remedy = "use one of these names, or start `turnout serve` with --operator-name and your name"
-        await refuse(send, 400, "host", f"this listener answers to {allowed} only: {remedy}")
+        await _refuse(send, 400, "host", f"this listener answers to {allowed} only: {remedy}")
         return False
 
     async def _admits(self, scope: Scope, headers: Headers, send: Send) -> bool:
@@ -237,7 +237,7 @@ class Guard:
         challenge = {b"www-authenticate": b'Basic realm="turnout operator", charset="UTF-8"'}
         given = _credentials(headers.get(b"authorization", b""))
         if given is None:
-            await refuse(send, 401, "password", "this needs the operator's name and password", challenge)
+            await _refuse(send, 401, "password", "this needs the operator's name and password", challenge)
             return False
         address = address_group((scope.get("client") or ("",))[0])
         # The limit comes before the check, right or wrong: a guess that is not checked tells nothing.
@@ -245,12 +245,12 @@ class Guard:
         if wait > 0.0:
             self._note("locked out after wrong passwords", address)
             again = {b"retry-after": str(math.ceil(wait)).encode()}
-            await refuse(send, 429, "attempts", f"too many wrong passwords: wait {math.ceil(wait)} seconds", again)
+            await _refuse(send, 429, "attempts", f"too many wrong passwords: wait {math.ceil(wait)} seconds", again)
             return False
         if await self._is_right(*given, address):
             return True
         self._note("wrong password", address)
-        await refuse(send, 401, "password", "wrong name or password", challenge)
+        await _refuse(send, 401, "password", "wrong name or password", challenge)
         return False
 
     def _note(self, fault: str, address: str) -> None:
@@ -276,7 +276,7 @@ class Guard:
             return is_right and is_user
 
 
-async def refuse(send: Send, status: int, error: str, message: str, more: Headers | None = None) -> None:
+async def _refuse(send: Send, status: int, error: str, message: str, more: Headers | None = None) -> None:
     """Answer with an error as JSON: {"error", "message"}."""
     body = json.dumps({"error": error, "message": message}).encode()
     headers = {b"content-type": b"application/json", b"content-length": str(len(body)).encode()} | (more or {})
@@ -306,11 +306,11 @@ async def _is_ours(headers: Headers, send: Send) -> bool:
     origin = headers.get(b"origin")
     foreign = origin is not None and origin.partition(b"://")[2].lower() != headers.get(b"host", b"").lower()
     if foreign or headers.get(b"sec-fetch-site", b"none") not in (b"none", b"same-origin"):
-        await refuse(send, 403, "site", "another site may not change anything here")
+        await _refuse(send, 403, "site", "another site may not change anything here")
     elif CHANGE_HEADER.encode() not in headers:
-        await refuse(send, 403, "header", f"a change needs the header {CHANGE_HEADER}: 1")
+        await _refuse(send, 403, "header", f"a change needs the header {CHANGE_HEADER}: 1")
     elif headers.get(b"content-type", b"").partition(b";")[0].strip().lower() != b"application/json":
-        await refuse(send, 400, "content-type", "a change is JSON: send Content-Type: application/json")
+        await _refuse(send, 400, "content-type", "a change is JSON: send Content-Type: application/json")
     else:
         return True
     return False

@@ -52,7 +52,7 @@ REMEDIES = {
 }
 
 
-class Address:
+class _Address:
     """Where a database is.
 
     Args:
@@ -70,7 +70,7 @@ class Address:
         from psycopg.conninfo import conninfo_to_dict
 
         self._location = location
-        self.shown = without_secrets(location)
+        self.shown = _without_secrets(location)
         try:
             parts = conninfo_to_dict(location)
         except Error:
@@ -118,11 +118,11 @@ class Address:
         return StoreProblem(f"{self.shown}: {text or 'no answer'}: {remedy}")
 
 
-def without_secrets(location: str) -> str:
+def _without_secrets(location: str) -> str:
     """A location for messages: without user, password and options.
 
     Example:
-        >>> without_secrets("postgresql://me:secret@db.example:5432/turnout?sslmode=require")
+        >>> _without_secrets("postgresql://me:secret@db.example:5432/turnout?sslmode=require")
         'postgresql://db.example:5432/turnout'
     """
     return re.sub(r"//.*@", "//", location).split("?")[0]
@@ -146,7 +146,7 @@ REPORTED = "SELECT max(batch), array_agg(slot), array_agg(code) FROM reports WHE
 T = TypeVar("T")
 
 
-class PostgresTables:
+class _PostgresTables:
     """The tables of a PostgreSQL database within a transaction.
 
     Args:
@@ -217,7 +217,7 @@ class PostgresStore(SqlStore):
         except ImportError as error:
             raise MissingExtra(feature="a PostgreSQL store", library="psycopg", extra="postgres") from error
         self._library = psycopg
-        self._address = Address(location)
+        self._address = _Address(location)
         self.place = self._address.shown
         self._connection: psycopg.Connection[Any] | None = None
         self._leader: psycopg.Connection[Any] | None = None
@@ -269,7 +269,7 @@ class PostgresStore(SqlStore):
                     self._check_open()
                     self._connection, self._table = self._address.connect(), _Table(-1)  # a crash empties the table
                 self._connection.execute(begin.encode())
-                result = work(PostgresTables(self._connection))
+                result = work(_PostgresTables(self._connection))
                 committing = True
                 self._connection.execute("COMMIT")
             except self._library.Error as error:

@@ -91,11 +91,11 @@ class Tables(Protocol):
         ...
 
 
-def spelt(sql: str, types: Mapping[str, str]) -> str:
+def _spelt(sql: str, types: Mapping[str, str]) -> str:
     """A statement with the database's own names of the types.
 
     Example:
-        >>> spelt("ALTER TABLE log ADD COLUMN host BYTES", SQLITE_TYPES)
+        >>> _spelt("ALTER TABLE log ADD COLUMN host BYTES", SQLITE_TYPES)
         'ALTER TABLE log ADD COLUMN host BLOB'
     """
     return re.sub(r"[A-Z]+", lambda word: types.get(word[0], word[0]), sql)
@@ -109,7 +109,7 @@ def creation(types: Mapping[str, str]) -> list[str]:
             f"{name} {kind}" + ("" if "NULL" in kind or "KEY" in kind else " NOT NULL")
             for name, kind in columns.items()
         )
-        statements.append(spelt(f"CREATE TABLE {table} ({', '.join(parts)})", types))
+        statements.append(_spelt(f"CREATE TABLE {table} ({', '.join(parts)})", types))
     return [*statements, "CREATE INDEX devices_by_revision ON devices (revision)"]
 
 
@@ -138,7 +138,7 @@ def migrate(tables: Tables, found: int, wanted: int, types: Mapping[str, str], p
         if version not in MIGRATIONS:
             raise StoreProblem(f"{place}: version {version} cannot be changed to {wanted}: use the turnout of its time")
         for statement in MIGRATIONS[version]:
-            tables.do(spelt(statement, types))
+            tables.do(_spelt(statement, types))
     if found != wanted:
         tables.do("UPDATE meta SET value = ? WHERE name = 'schema'", str(wanted))
 

@@ -43,7 +43,7 @@ class ShardLost(TurnoutError):
     """
 
 
-class ClusterTrouble(TurnoutError):
+class _ClusterTrouble(TurnoutError):
     """A cluster cannot be reached, or does not give what it has.
 
     Example:
@@ -183,7 +183,7 @@ class RayCluster:
         while waiting:
             done, waiting = self._ray.wait(waiting, timeout=self._patience)
             if not done:
-                raise ClusterTrouble(
+                raise _ClusterTrouble(
                     f"{len(waiting)} of {len(handles)} shards found no place within {self._patience:.0f} s: "
                     "ask for fewer shards, or see `ray status` for who holds the cluster's cores and memory"
                 )
@@ -262,7 +262,7 @@ def _connect(size: Size) -> str:
         except (ConnectionError, RuntimeError) as error:
             if address:
                 remedy = "start it, or unset RAY_ADDRESS to use this machine alone"
-                raise ClusterTrouble(
+                raise _ClusterTrouble(
                     f"the cluster at RAY_ADDRESS={address} cannot be reached ({error}): {remedy}"
                 ) from error
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")

@@ -185,7 +185,7 @@ def test_a_client_of_its_own_is_refused():
     mechanism, uniform = LearnedMemoized(4.0, 10.0), np.array([0.5])
     with pytest.raises(ValueError, match="joined by a whole population"):
         mechanism.enrol(PolynomialCosts([[3.0]], (2,)), uniform, share=0.5)
-    with pytest.raises(ValueError, match="take memoized instead"):
+    with pytest.raises(ValueError, match="use memoized instead"):
         mechanism.enrol(PolynomialCosts([[3.0], [4.0]], (2,)), np.array([0.5, 0.5]))
 
 

@@ -67,7 +67,7 @@ def pull(message, context):
 
 
 def end(weights):
-    """The last ten models of a run in which the expensive clients come rarely."""
+    """The last ten models of a run in which the expensive clients participate rarely."""
     seen = []
 
     def look(server_round, arrays):

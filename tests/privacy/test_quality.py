@@ -60,7 +60,7 @@ def test_clamp_is_never_worse_than_randomized_response():
 def test_one_in_ten_thousand():
     """A million clients, a hundred wanted, epsilon 1 a report: a box centred on C/N meets it."""
     problem = paper_population(0, 1_000_000).problem(100)
-    with pytest.raises(ValueError, match="whose coin alone brings fewer"):
+    with pytest.raises(ValueError, match="with a smaller coin"):
         simulate(problem, Clamp(1.0), SelfTuningController(), 5)
     start = Prior(1e-4, 50_000)  # worth several participations, or one would change everything
     run = simulate(problem, Clamp(1.0, center=1e-4), SelfTuningController(1e-3), 400, start=start)

@@ -26,7 +26,7 @@ def no_grace(monkeypatch):
 
 class TestSettings:
     def test_an_infeasible_capacity(self):
-        with pytest.raises(ValueError, match=r"capacity must be above 9\.2 and at most 50\.0 \(the turnouts that the mechanism"):
+        with pytest.raises(ValueError, match=r"capacity must be above 9\.2 and at most 50\.0 \(the turnouts"):
             run(make_app(allow_uncertified=True), capacity=5, mechanism=PaperCoin(1.0))
         with pytest.raises(ValueError, match=r"at most 36\.6 \(.*\), got 40\.0: lower capacity, or .* a wider box"):
             run(capacity=40, mechanism=Clamp(1.0))

@@ -24,7 +24,7 @@ from turnout.flower import SelfSelection, run_in_process, self_selection_mod
 
 
 def make_client(nodes, seed=7):
-    """An empty client: it returns the model as it came. Its cost depends on its partition."""
+    """An empty client: it returns the model unchanged. Its cost depends on its partition."""
     costs = np.random.default_rng(0).uniform(1.0, 10.0, nodes).tolist()
     app = ClientApp()
 

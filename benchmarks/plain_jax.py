@@ -10,9 +10,9 @@ def loop(key, a, b, group, rounds, coin, gain, initial):
     capacity = clients / 2
 
     def one_round(k, carry):
-        key, came, turnout, signal = carry
+        key, participations, turnout, signal = carry
         key, wants, coins = jax.random.split(key, 3)
-        x = came / k
+        x = participations / k
         slope = jnp.select(
             [group == 0, group == 1, group == 2, group == 3],
             [2 * a * x, 2 * a * x**3, 4 / 3 * a * x**3 + 6 * b * x**5, 2 * b * x],
@@ -20,7 +20,7 @@ def loop(key, a, b, group, rounds, coin, gain, initial):
         intent = jnp.minimum(1.0, signal * x / slope)
         participates = (jax.random.uniform(wants, (clients,)) < intent) | (jax.random.uniform(coins, (clients,)) < coin)
         signal = jnp.maximum(0.0, signal - gain * (turnout - capacity))
-        return key, came + participates, participates.sum().astype(jnp.float32), signal
+        return key, participations + participates, participates.sum().astype(jnp.float32), signal
 
     start = key, jnp.ones(clients), jnp.float32(clients), jnp.float32(initial)
     return jax.lax.fori_loop(1, rounds + 1, one_round, start)[3]

@@ -10,17 +10,17 @@ def run(clients, rounds, beta, gain, initial, seed=0):
     group = 4 * np.arange(clients) // clients
     coin = beta / 2 * np.exp(-beta)
     capacity, signal = clients / 2, initial
-    came = np.ones(clients)
+    participations = np.ones(clients)
     turnout = clients
     for k in range(1, rounds + 1):
-        x = came / k
+        x = participations / k
         slope = np.select(
             [group == 0, group == 1, group == 2, group == 3],
             [2 * a * x, 2 * a * x**3, 4 / 3 * a * x**3 + 6 * b * x**5, 2 * b * x],
         )
         intent = np.minimum(1.0, signal * x / slope)
         participates = (rng.random(clients) < intent) | (rng.random(clients) < coin)
-        came += participates
+        participations += participates
         signal = max(0.0, signal - gain * (turnout - capacity))
         turnout = participates.sum()
     return signal

@@ -7,7 +7,7 @@ import random
 class Client:
     def __init__(self, group, a, b):
         self.group, self.a, self.b = group, a, b
-        self.came, self.rounds = 1, 1
+        self.participations, self.rounds = 1, 1
 
     def slope(self, x):
         if self.group == 0:
@@ -19,9 +19,9 @@ class Client:
         return 2 * self.b * x
 
     def decide(self, signal, coin):
-        x = self.came / self.rounds
+        x = self.participations / self.rounds
         participates = random.random() < min(1.0, signal * x / self.slope(x)) or random.random() < coin
-        self.came += participates
+        self.participations += participates
         self.rounds += 1
         return participates
 
@@ -33,7 +33,7 @@ def run(clients, rounds, beta, gain, initial, seed=0):
     coin = beta / 2 * math.exp(-beta)
     capacity, signal, turnout = clients / 2, initial, clients
     for _ in range(rounds):
-        came = sum(client.decide(signal, coin) for client in crowd)
+        total = sum(client.decide(signal, coin) for client in crowd)
         signal = max(0.0, signal - gain * (turnout - capacity))
-        turnout = came
+        turnout = total
     return signal

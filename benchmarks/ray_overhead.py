@@ -119,7 +119,7 @@ def many(clients, rounds, actors, drawn):
         "client_rounds_per_second": clients * rounds / (ended - started),
         "peak_gib": memory.peak_gib(),
         "mean_average": float(ready.clients.state.average.mean()),
-        "turnout": [int(came) for came in ready.log.participants[-3:]],
+        "turnout": [int(total) for total in ready.log.participants[-3:]],
     }
 
 

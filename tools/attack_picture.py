@@ -34,7 +34,7 @@ def markdown(lines: Lines) -> str:
 
 
 def draw(lines: Lines) -> None:
-    """Error against rounds, a line a mechanism."""
+    """Error against rounds, one line per mechanism."""
     with panels(DOCS / "images", "attack", 1, width=7.2, height=4.4) as axes:
         axis = axes[0]
         kinds = list(dict.fromkeys(name.split(", for ")[0] for name in lines))  # a budget keeps its mechanism's colour

@@ -56,10 +56,10 @@ def one_run(job: Job) -> list[Run]:
     settings, seed, selection, weights, family = job
     logging.getLogger("flwr").setLevel(logging.ERROR)
     clients, rounds = settings["clients"], settings["rounds"]
-    came = np.zeros(clients)
+    participations = np.zeros(clients)
 
     def count(client: int, message: Message) -> None:
-        came[client] += bool(message.content.array_records)  # the model is sent to those who take part alone
+        participations[client] += bool(message.content.array_records)  # the model is sent to participants alone
 
     config = {"selection": selection, "weights": weights, "costs": family, "seed": seed}
     config |= {key: settings[key] for key in ("clients", "capacity", "local-steps", "learning-rate")}
@@ -67,7 +67,7 @@ def one_run(job: Job) -> list[Run]:
     context = run_in_process(server_app, client_app, clients, run_config=config, seed=seed, interfere=count)
     told = context.state["history"]
     families = FAMILIES if selection == "random" else (family,)
-    return [measured(config | {"costs": one}, came / rounds, told) for one in families]
+    return [measured(config | {"costs": one}, participations / rounds, told) for one in families]
 
 
 def measured(config: Settings, average: np.ndarray, told: Any) -> Run:

@@ -19,7 +19,7 @@ def lazy(
     Args:
         package: its `__name__`.
         modules: the names that each module has, relative to the package.
-        library: what the modules need beside the base install, and
+        library: what the modules need besides the base install, and
         extra: the extra that brings it.
     """
     homes = {name: module for module, names in modules.items() for name in names}

@@ -81,8 +81,10 @@ def test_clients_of_a_mechanism_answer_by_the_one_decision(mechanism):
     state = ClientState(np.full(50, 1.0), 4.0, memory)
     for round, signal in enumerate(signals):
         uniform = coins.uniform(np.arange(50), round)
-        state, came, *_ = client_step(alike, mechanism, state, signal, uniform, averaging=Averaging(by="probability"))
-        np.testing.assert_array_equal(found[:, round], came)
+        state, participates, *_ = client_step(
+            alike, mechanism, state, signal, uniform, averaging=Averaging(by="probability")
+        )
+        np.testing.assert_array_equal(found[:, round], participates)
 
 
 @pytest.mark.parametrize("honest", [0, 1, 3])

@@ -57,7 +57,7 @@ def test_a_missing_or_unreadable_witness_is_refused(tmp_path):
         with pytest.raises(FileProblem, match="cannot be read"):
             again(tmp_path)
     witness.unlink()
-    with pytest.raises(LedgerRolledBack, match="bring it back"):
+    with pytest.raises(LedgerRolledBack, match="or restore it"):
         again(tmp_path)
     witness.write_bytes(kept)
     again(tmp_path).close()

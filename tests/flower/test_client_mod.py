@@ -86,8 +86,8 @@ class TestDurable:
 
         result = durable_run(tmp_path, 4, train=fail)
         assert decided(tmp_path) == [1, 2, 3, 4]
-        came = column(result, "participants")
-        assert column(result, "failed-trainings") == came
+        participants = column(result, "participants")
+        assert column(result, "failed-trainings") == participants
         assert all(column(result, "skipped"))
         assert not result.arrays  # nothing was ever put together
 

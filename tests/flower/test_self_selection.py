@@ -160,14 +160,14 @@ class TestWeights:
 
     def test_they_are_the_inverse_of_past_participation(self):
         weights = self.seen()
-        share, came = CAPACITY / NODES, dict.fromkeys(range(NODES), 0)
+        share, participations = CAPACITY / NODES, dict.fromkeys(range(NODES), 0)
         for rounds, seen in enumerate(weights):
-            estimates = {who: (came[who] + 2 * share) / (rounds + 2) for who in seen}
+            estimates = {who: (participations[who] + 2 * share) / (rounds + 2) for who in seen}
             raw = {who: 10 / max(estimates[who], 0.2 * share) for who in seen}
             expected = {who: value * 10 * len(seen) / sum(raw.values()) for who, value in raw.items()}
             assert seen == pytest.approx(expected)
             for who in seen:
-                came[who] += 1
+                participations[who] += 1
         assert len({round(weight, 6) for weight in weights[-1].values()}) > 1
 
     def test_plain_ones_are_left_alone(self):
@@ -321,5 +321,7 @@ def test_a_lagging_controller_decides_by_an_older_signal():
 def test_costly_clients_come_less():
     grid = InProcessGrid(make_app(), NODES)
     run(grid=grid)
-    came = [json.loads(grid.context(node).state["turnout"]["history"])["participations"] for node in range(NODES)]
-    assert np.corrcoef(COSTS, came)[0, 1] < -0.5
+    participations = [
+        json.loads(grid.context(node).state["turnout"]["history"])["participations"] for node in range(NODES)
+    ]
+    assert np.corrcoef(COSTS, participations)[0, 1] < -0.5

@@ -27,7 +27,7 @@ class TestCorrection:
     def test_it_is_the_update_less_the_nodes_last_plus_the_mean_of_all_last(self):
         stored = StoredUpdates()
         stored.correct(model(0.0, 0.0), {1: model(4.0, 0.0), 2: model(0.0, 8.0)}, {1: 30.0, 2: 10.0}, [1, 2, 3])
-        # Node 3 never came: it counts as 0, with the usual weight 20. So the mean is (30·4, 10·8) / 60.
+        # Node 3 never participated: it counts as 0, with the usual weight 20. So the mean is (30·4, 10·8) / 60.
         corrected = stored.correct(model(1.0, 1.0), {1: model(2.0, 2.0)}, {1: 30.0}, [1, 2, 3])
         np.testing.assert_allclose(floats(corrected[1]), [2.0 - 4.0 + 2.0, 2.0 - 0.0 + 8.0 / 6.0])
 

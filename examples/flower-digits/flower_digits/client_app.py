@@ -44,7 +44,7 @@ def unless_random(message: Message, context: Context, call_next: ClientAppCallab
 
 @app.train(mods=[unless_random])
 def fit(message: Message, context: Context) -> Message:
-    """Train the model that came on this client's digits."""
+    """Train the received model on this client's digits."""
     config = context.run_config
     images, labels = digits(config["seed"], config["clients"]).part(context.node_config["partition-id"])
     model = message.content["arrays"].to_numpy_ndarrays()

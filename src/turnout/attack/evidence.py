@@ -51,7 +51,9 @@ class Reports:
         bits = np.asarray(self.bits)
         if bits.ndim != 2 or np.shape(self.signals) != bits.shape[:1]:
             got = f"shapes {np.shape(self.signals)} and {bits.shape}"
-            raise invalid("signals and bits", "of shapes (rounds,) and (rounds, clients)", got, "give one row a round")
+            raise invalid(
+                "signals and bits", "of shapes (rounds,) and (rounds, clients)", got, "give one row per round"
+            )
         if np.any((bits != 0) & (bits != 1)):
             raise invalid("bits", "0 or 1", sorted(np.unique(bits).tolist())[:5], "give who participated")
         object.__setattr__(self, "bits", bits.astype(np.uint8, copy=False))

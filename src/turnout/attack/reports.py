@@ -1,4 +1,4 @@
-"""The reports of a run, client by client: not stored, but made again from where the run came from."""
+"""The reports of a run, client by client: not stored, but made again from its provenance."""
 
 from __future__ import annotations
 

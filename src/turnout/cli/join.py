@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 DELTA = 1e-6
 FOR_GOOD = 3
-"""The exit status when starting again would not help: revoked, declined, refused, files that are lost."""
+"""The exit status when a restart would not help: revoked, declined, refused, lost files."""
 
 
 Url = Annotated[
@@ -45,7 +45,7 @@ Reports = Annotated[
     typer.Option(help="Reports about this cost, over all runs; then it stops.", show_default="as before, or 10000"),
 ]
 EpsilonPerReport = Annotated[
-    float | None, typer.Option(help="The most that one report may give away.", show_default="as before, or 1.0")
+    float | None, typer.Option(help="The largest epsilon of one report.", show_default="as before, or 1.0")
 ]
 Releases = Annotated[
     int | None,
@@ -54,7 +54,7 @@ Releases = Annotated[
 EpsilonPerRelease = Annotated[
     float | None,
     typer.Option(
-        help="The most that one release, made once for a lifetime, may give away.",
+        help="The largest epsilon of one release, made once for a lifetime.",
         show_default="as before, or as per report",
     ),
 ]
@@ -62,7 +62,7 @@ AcceptUncertified = Annotated[
     bool,
     typer.Option(
         "--accept-uncertified",
-        help="Take part, this time, also without a certificate; a mechanism that has one keeps the limit even so.",
+        help="Participate, this time, also without a certificate; a mechanism that has one must still keep the limit.",
     ),
 ]
 LedgerFile = Annotated[
@@ -80,8 +80,8 @@ CountMissing = Annotated[
     bool,
     typer.Option(
         "--count-missing-as-spent",
-        help="The ledger is lost, or older than its witness, and no copy is left: go on, and count what is missing as "
-        "spent; this is recorded.",
+        help="The ledger is lost, or older than its witness, and no copy is left: continue, and count what is missing "
+        "as spent; this is recorded.",
     ),
 ]
 Witness = Annotated[
@@ -103,7 +103,7 @@ Authority = Annotated[
     Path | None, typer.Option("--ca", help="A PEM file: trust only this authority.", show_default=False)
 ]
 Timeout = Annotated[float, typer.Option(help="Seconds for a request; more than the coordinator's hold.")]
-Rounds = Annotated[int | None, typer.Option(help="Stop after so many rounds.", show_default=False)]
+Rounds = Annotated[int | None, typer.Option(help="Stop after this number of rounds.", show_default=False)]
 Status = Annotated[
     Path | None, typer.Option(help="Only show where the device in this folder stands.", show_default=False)
 ]
@@ -134,7 +134,7 @@ def join(
     status: Status = None,
     as_json: choices.AsJson = False,
 ) -> None:
-    """Take part in a coordinator's run as one device: decide each round from a cost that stays here.
+    """Participate in a coordinator's run as one device: decide each round from a cost that stays here.
 
     [bold]Example:[/bold] turnout join https://coordinator.example:8443 --code CODE --cost 3.0 --folder charger
     """
@@ -167,7 +167,7 @@ def join(
 
 
 def _take_part(screen: _Screen, agent: Agent, url: str, folder: Path, rounds: int | None) -> None:
-    """Run the agent until it ends or a signal ends it; what cannot be helped by a restart has a status of its own."""
+    """Run the agent until it ends or a signal ends it; if a restart would not help, the exit status says so."""
     from turnout.client import LedgerRolledBack, NoPlace, StoreRolledBack
     from turnout.service.agent import ASKED, BUDGET, AgentProblem, Declined, Halted, RefusedByCoordinator, Revoked
 
@@ -237,7 +237,7 @@ class _Screen:
             self._console.print(text, markup=False)
 
     def round(self, done: RoundDone) -> None:
-        """What became of a round."""
+        """The outcome of a round."""
         self._last = ""
         if self._json:
             self._print({"event": "round"} | vars(done))
@@ -252,7 +252,7 @@ class _Screen:
         self._console.print(f"round {done.round:<8} {said}{lease} ({done.outcome})", style=style, markup=False)
 
     def problem(self, problem: str) -> None:
-        """What fails and will be tried again; the same twice in a row is said once."""
+        """A failure that will be tried again; the same twice in a row is printed once."""
         if problem == self._last:
             return
         self._last = problem
@@ -295,7 +295,7 @@ def _cost(number: float | None, file: Path | None, function: str | None) -> Any:
 
 
 def _limit(ledger: Path, given: dict[str, Any]) -> Limit | None:
-    """The owner's, where a part of it is given; the rest as it was."""
+    """The limit given by options; parts that are not given stay as they were."""
     from turnout.client import limit_with
     from turnout.service.agent import USUAL_LIMIT
 

@@ -4,9 +4,9 @@ Why a crash is safe at every point. `decide` takes three durable steps in this o
 reserved in the ledger, (2) the coin is tossed, in memory alone, (3) the bit is stored; then it is
 returned, to be reported.
 
-- Crash before or in (1): no coin was tossed. A reservation that got through all the same is spent.
+- Crash before or in (1): no coin was tossed. A reservation that was written nevertheless is spent.
 - Crash after (1) and before (3) is complete: the round has a reservation and no bit. A coin may have been
-  tossed, its bit has left nobody's memory. It is never tossed again: the round is lost (`RoundLost`).
+  tossed, but its bit was never sent. It is never tossed again: the round is lost (`RoundLost`).
 - Crash after (3): the bit is on file, and is returned verbatim whenever the round is asked for again.
 
 So a bit that was reported is stored and reserved, a round has at most one bit, and the coins tossed are at
@@ -58,7 +58,7 @@ DATUM = "the cost of taking part"
 
 
 class Stopped(TurnoutError):
-    """The budget is spent and the client leaves: it takes part no more."""
+    """The budget is spent and the client leaves: it participates no more."""
 
 
 class StoreRolledBack(TurnoutError):
@@ -73,7 +73,7 @@ class Terms:
         run: the run's name, unique among all servers.
         prior: the public average that its history starts from.
         averaging: how its history moves.
-        weight: what it brings.
+        weight: of the client.
         joined: the round it joined at; rounds missed from there on count. None: from its first decision.
 
     Example:
@@ -204,7 +204,7 @@ class DurableClient:
         self._costs = costs
 
     def decide(self, round: int, signal: float) -> bool:
-        """Whether to take part in a round. The bit is on file before this returns: report it, nothing else.
+        """Whether to participate in a round. The bit is on file before this returns: report it, nothing else.
 
         Args:
             round: from 0, never going back.
@@ -214,7 +214,7 @@ class DurableClient:
             The bit; the stored one, verbatim, if the round was decided before, whatever the signal now.
 
         Raises:
-            RoundLost: a crash may have come after the toss; there is no report, and never will be.
+            RoundLost: the client may have crashed after the toss; there is no report, and never will be.
             RoundPassed: the round is older than the last one, and not on file.
             Stopped: the budget is spent and the client leaves.
             FileProblem: a disk is full or read-only. At most this round is lost.
@@ -270,7 +270,7 @@ class DurableClient:
 
     def _check(self, follow_at: float | None) -> None:
         if self._mechanism.needs_population:
-            remedy = "take memoized, with the channel and the price that the server has learned"
+            remedy = "use memoized, with the channel and the price that the server has learned"
             raise invalid("mechanism", "one that a client can use by itself", self._mechanism.kind, remedy)
         if self._costs is not None:
             _check_single(self._costs)
@@ -279,7 +279,7 @@ class DurableClient:
         if follow_at is not None and not 0.0 <= follow_at <= 1.0:
             raise invalid("follow_at", "from 0 to 1", follow_at, "use a public constant, such as capacity / clients")
         if not self._terms.weight > 0:
-            raise invalid("weight", "above 0", self._terms.weight, "use 1 unless clients bring different amounts")
+            raise invalid("weight", "above 0", self._terms.weight, "use 1 unless clients have different weights")
         if self._promise.per == "lifetime":
             return  # the ledger refuses a release that its owner does not allow
         allowed, epsilon = self._ledger.limit.epsilon_per_report, self._promise.epsilon
@@ -407,7 +407,7 @@ class DurableClient:
         return Decision(round, "tossed", bit, moved, signal, epsilon=epsilon)
 
     def _stop(self, round: int, signal: float, state: ClientState, spent: BudgetSpent) -> Decision:
-        """After the stop: min(1, average * signal / signal then), all public, and it still answers the signal."""
+        """After the stop: min(1, average * signal / signal then), all public, and it still follows the signal."""
         stop = self._store.stop
         if stop is None:
             average = float(state.average[0]) if self._follow_at is None else self._follow_at
@@ -457,7 +457,7 @@ def at_most(ledger: Ledger, mechanism: Mechanism, epsilon: float, delta: float) 
 
     Args:
         ledger: with all that was given away before, in other runs too.
-        mechanism: what the reports to come are made with.
+        mechanism: of the future reports.
         epsilon: its certificate's, per report or for a lifetime.
         delta: the slack (see `Account`).
     """

@@ -18,7 +18,7 @@ ALL = slice(None)
 
 
 class History:
-    """The histories of one client or many, with the last round of each apart until the server has acknowledged it.
+    """The histories of one client or many; the last round of each is kept apart until the server has acknowledged it.
 
     A report moves the history as if it were counted. If the server says that it did not count it, the round becomes one
     without participation, unless histories move by the probability (`Averaging.takes_back`). Rounds that were never

@@ -1,8 +1,8 @@
 """A client's own account of what it has given away: one ledger for one private cost, for ever.
 
 Across runs, servers and folders, every report about the cost is reserved here before its coin is tossed, and a release
-that covers all later reports is made once. A cost that is measured again or that changes is no new one. The limit is
-the client's; a server has no say in it. Several processes may share a ledger: each holds it for a moment at a time.
+that covers all later reports is made once. A cost that is measured again or that changes is not a new one. The limit is
+the client's; no server can change it. Several processes may share a ledger: each holds it for a moment at a time.
 
 Why a crash never under-counts. `reserve` takes three durable steps, each complete before the next:
 (1) the line is appended to the ledger and synced, (2) the witness is moved to that line and synced,
@@ -12,7 +12,7 @@ the witness are on the disk. `release` does the same, with what was released in 
 - Crash before or in (1): no coin. The ledger ends as before, or with a torn line. The witness does
   not know the torn line, which proves that no coin followed it: it is dropped. Were it known,
   the line had been whole once, and the ledger is refused as rolled back.
-- Crash between (1) and (2): no coin, yet the line is there and counts as spent. Too much, not too little.
+- Crash between (1) and (2): no coin, yet the line is there and counts as spent. It counts too much, not too little.
 - Crash in (2): the witness is replaced as a whole; it is the old one (as above) or the new one.
 - Crash after (2): the line counts, whether or not a coin was tossed.
 
@@ -47,8 +47,8 @@ DELTA = 1e-6
 """Of the total that a ledger shows of itself."""
 
 _REMEDY = (
-    "Restore the newest copy. If there is none, spend_missing=True (turnout join --count-missing-as-spent) goes on and "
-    "counts all that is missing as spent; limits that you had set are to be given again"
+    "Restore the newest copy. If there is none, spend_missing=True (turnout join --count-missing-as-spent) continues "
+    "and counts all that is missing as spent; limits that you had set are to be given again"
 )
 
 
@@ -62,7 +62,7 @@ class LedgerRolledBack(TurnoutError):
 
 @dataclass(frozen=True)
 class Reservation:
-    """The right to toss once for one round of one run.
+    """The right to toss one coin for one round of one run.
 
     Attributes:
         run, round: what it was reserved for.
@@ -141,7 +141,7 @@ class Ledger:
         """Open the ledger of a private cost, or begin it.
 
         Args:
-            path: the file, one readable JSON line an entry, mode 0600.
+            path: the file, one readable JSON line per entry, mode 0600.
             datum: the client's own name for the private cost; must be the one it began with.
             limit: needed to begin. Later: a lower one takes effect at once, a higher one needs consent.
             usual: the limit to begin with, if none is given.
@@ -216,7 +216,7 @@ class Ledger:
         return dict(self._released[-1]) if self._released else None
 
     def account(self, delta: float, more: Mapping[Kind, int] | None = None, releasing: Iterable[float] = ()) -> Account:
-        """The total epsilon at delta of all lines of this ledger, and of reports and releases still to come."""
+        """The total epsilon at delta of all lines of this ledger, and of future reports and releases."""
         self.catch_up()
         with self._mutex:
             return self._spending.total(delta, more, releasing)
@@ -478,7 +478,7 @@ class Ledger:
         self._move_witness()
 
     def _begin(self, datum: str, limit: Limit | None) -> None:
-        """The witness first, with nothing in it: a crash from here on is told from a lost witness."""
+        """The witness first, with nothing in it: a crash from here on differs from a lost witness."""
         if not isinstance(datum, str) or not datum:
             raise invalid("datum", "a name", repr(datum), "give the private cost a name of your own")
         if limit is None:
@@ -525,8 +525,8 @@ class Ledger:
         raise LedgerRolledBack(
             f"{self._journal.path}: no witness at {self._witness.path} (the ledger's was at "
             f"{_last_place(self._journal) or 'an unknown place'}): without it no older copy is noticed. "
-            "Name its place (witness=…, turnout join --witness), or bring it back. If it is lost, spend_missing=True "
-            "(turnout join --count-missing-as-spent) goes on with a new one, and every total says so from then on"
+            "Name its place (witness=…, turnout join --witness), or restore it. If it is lost, spend_missing=True "
+            "(turnout join --count-missing-as-spent) continues with a new one, and every total says so from then on"
         )
 
     def _move_witness(self) -> None:

@@ -1,4 +1,4 @@
-"""What a client allows about one private cost: its own word, which no server can change."""
+"""What a client allows about one private cost; no server can change it."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ class Limit:
     """What the client allows for one private cost, over all runs and servers.
 
     Args:
-        reports: at most so many, none worse than this:
+        reports: the largest number of reports.
         epsilon_per_report: the largest certified epsilon per report, against an observer of every report. A mechanism
             without a certificate needs its owner's consent each time, which is no limit.
-        releases: at most so many releases (of mechanisms that release once, and then act on that alone).
+        releases: the largest number of releases (of mechanisms that release once, and then act on that alone).
         epsilon_per_release: the largest epsilon of one release, for the lifetime of the cost; as per report, unless
             given.
 
@@ -102,7 +102,7 @@ def read_ledger(path: Path) -> tuple[Spending, Limit | None, str]:
     except FileProblem as problem:
         return spending, limit, str(problem)
     if note is None:
-        return spending, limit, f"no witness at {place}: an older copy could not be told"
+        return spending, limit, f"no witness at {place}: an older copy could not be detected"
     behind = note.head.number - head.number
     return spending, limit, f"{behind} entries behind its witness {place}: an older copy, or damaged" * (behind > 0)
 

@@ -14,13 +14,13 @@ from turnout.files import Disk
 
 @dataclass(frozen=True)
 class Owner:
-    """What the owner allows, and where the ledger is. No server has a say in it.
+    """What the owner allows, and where the ledger is. No server can change it.
 
     Args:
-        limit: of all reports and releases about the cost; None: as the ledger has it, or as usual.
+        limit: of all reports and releases about the cost; None: the ledger's, or the default.
         consent: agrees to a higher limit than before.
         accept_uncertified: accepts a mechanism without a certificate, this time.
-        spend_missing: goes on with a ledger that is lost in part or whole, and counts what is missing as spent.
+        spend_missing: continues with a ledger that is lost in part or whole, and counts what is missing as spent.
         mechanism: uses this one alone; None: what the server proposes, within the limit.
         after_stop: once the budget is spent "leave", or "follow": act on public data alone.
         ledger: the file that counts all reports about the cost; in the client's folder by default. Folders of one
@@ -46,7 +46,7 @@ class Owner:
         return Path(self.ledger or Path(folder, LEDGER))
 
     def open_ledger(self, folder: str | Path, *, usual: Limit | None = None, disk: Disk | None = None) -> Ledger:
-        """Open it, or begin it with the limit or the usual one; raises what `Ledger.open` does."""
+        """Open it, or begin it with the limit or the default; raises what `Ledger.open` does."""
         return Ledger.open(
             self.ledger_in(folder),
             datum=DATUM,

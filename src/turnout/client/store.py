@@ -18,10 +18,10 @@ from turnout.files import Disk, Journal, entries_of
 from turnout.privacy import plain
 
 KEPT = 256
-"""Rounds whose bits stay on file, at least; an acknowledgement may come as late as that."""
+"""The least number of rounds whose bits stay on file; an acknowledgement may be as late as that."""
 
 LINES = 4096
-"""So many lines, and the file is written again with the older rounds folded into the history."""
+"""With this number of lines the file is written again, with the older rounds summed up in the history."""
 
 
 class RoundPassed(TurnoutError):
@@ -33,7 +33,7 @@ class RoundLost(TurnoutError):
 
 
 class Conflict(TurnoutError):
-    """The server has said before that it counted the round, and now the contrary, or the reverse."""
+    """The server has acknowledged the round before, as counted or not, and now says the opposite."""
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ def _folded_on_file(header: Mapping[str, Any]) -> Counter[float]:
 
 
 class RoundStore:
-    """The rounds of one client in one run, in an append-only file that is tidied now and then.
+    """The rounds of one client in one run, in an append-only file that is shortened now and then.
 
     Args:
         path: the file, mode 0600.
@@ -231,7 +231,7 @@ class RoundStore:
                 self._fold()
 
     def tidy(self) -> None:
-        """If the file has grown long, write it again: the older rounds live on in the history alone."""
+        """If the file has grown long, write it again: the older rounds remain in the history alone."""
         if self._lines < LINES:
             return
         recent = dict(list(self._decisions.items())[-KEPT:])

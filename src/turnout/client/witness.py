@@ -63,7 +63,7 @@ class Witness:
     """The note, replaced as a whole each time.
 
     Args:
-        path: the file, mode 0600; its folder is made if it is not there.
+        path: the file, mode 0600; its folder is made if it is missing.
         ledger: whose it is, for messages.
         disk: the durable steps.
 
@@ -90,19 +90,19 @@ class Witness:
             return None
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise FileProblem(
-                f"{self.path}: the witness of {self._ledger} cannot be read ({error}): bring it back"
+                f"{self.path}: the witness of {self._ledger} cannot be read ({error}): restore it"
             ) from error
 
     def check_folder(self) -> None:
-        """Tell a witness that is gone from storage that is.
+        """Distinguish a lost witness from storage that is not mounted.
 
         Raises:
             FileProblem: its folder is not there.
         """
         if not self.path.parent.is_dir():
             raise FileProblem(
-                f"{self.path}: the witness of {self._ledger} is out of reach, its folder is not there: bring its "
-                "storage back, then try again"
+                f"{self.path}: the witness of {self._ledger} cannot be reached, its folder is missing: mount its "
+                "storage again, then try again"
             )
 
     def write(self, note: Note) -> None:

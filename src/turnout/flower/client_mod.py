@@ -35,12 +35,12 @@ from turnout.privacy import Certificate, certificate
 from turnout.problem import Costs
 
 NUMBER, FILE, FUNCTION = "turnout-cost", "turnout-cost-file", "turnout-cost-function"
-"""The keys of node-config, of which one must be there."""
+"""The keys of node-config, of which one must be given."""
 
 
 @dataclass(frozen=True)
 class Device:
-    """What a cost of your own may look at; it never leaves the client.
+    """What a cost function may use; it never leaves the client.
 
     Attributes:
         context: Flower's, with `node_config` and `run_config`.
@@ -100,11 +100,16 @@ RELEASES, EPSILON_PER_RELEASE = "turnout-limit-releases", "turnout-limit-epsilon
 ALLOW_UNCERTIFIED, CONSENT = "turnout-allow-uncertified", "turnout-consent"
 
 USUAL_LIMIT = Limit(reports=1000, epsilon_per_report=1.0)
-"""What a client allows if its owner says nothing."""
+"""What a client allows by default."""
 
 
+<<<<<<< HEAD
 class _Refused(TurnoutError):
     """This client does not answer, for a reason that everyone may know: it goes to the server as it is."""
+=======
+class Refused(TurnoutError):
+    """This client does not report, for a reason that is public: it is sent to the server as it is."""
+>>>>>>> refs/heads/words
 
 
 def self_selection_mod(
@@ -121,7 +126,7 @@ def self_selection_mod(
     """A mod for the train function, outermost: this node says whether it participates, and trains only if it does.
 
     The history and the ledger are kept in the folder that node-config names as `turnout-state`. The owner's
-    node-config goes before what the app says here: `turnout-limit-reports`, `turnout-limit-epsilon-per-report`,
+    node-config overrides what the app says here: `turnout-limit-reports`, `turnout-limit-epsilon-per-report`,
     `turnout-limit-releases`, `turnout-limit-epsilon-per-release`, `turnout-allow-uncertified`, `turnout-consent` (to a
     higher limit than before), `turnout-witness`, `turnout-ledger` (a ledger that clients of one device share).
 
@@ -163,7 +168,7 @@ def self_selection_mod(
 
 
 def _check_kinds(limit: object, mechanism: object, eligible: object) -> None:
-    """Refuse here, once, what would otherwise fail on every node."""
+    """Refuse here what would otherwise fail on every node."""
     check_kind("limit", limit, Limit, "a turnout.flower.Limit", "write limit=Limit(1000, 1.0)")
     if mechanism is not None:
         check_mechanism(mechanism)
@@ -279,7 +284,7 @@ class _SelfSelectionMod:
             raise _Ineligible
 
     def _train(self, message: Message, context: Context, call_next: ClientAppCallable) -> Message:
-        """The app's own training, timed, and without our record."""
+        """The app's own training, timed, and without turnout's record."""
         message.content = RecordDict({name: record for name, record in message.content.items() if name != RECORD})
         begun = time.monotonic()
         try:
@@ -312,7 +317,7 @@ class _Ineligible(Exception):
 
 
 def _too_much(mechanism: Mechanism, promise: Certificate, limit: Limit) -> str:
-    """Why a client does not take part, fit for everyone's eyes."""
+    """Why a client does not participate, without anything private."""
     has = f"{mechanism!r} has epsilon {promise.epsilon:g} per {promise.per} against the server"
     if not mechanism.releases_once:
         said, study = f"{EPSILON_PER_REPORT}={float(promise.epsilon)!r}", f"{limit.reports}, {float(promise.epsilon)!r}"

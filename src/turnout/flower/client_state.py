@@ -95,7 +95,7 @@ class StateDirectory:
 class StudyState:
     """A client's history in `Context.state`: NOT durable, for simulations and tests alone.
 
-    It is lost when a node restarts, and the ledger is a mere count, so that a real client may be made to report more
+    It is lost when a node restarts, and the ledger is only a count, so that a real client may be made to report more
     often than its owner allows. The decision is the same `client_step`.
 
     Args:
@@ -164,7 +164,7 @@ class StudyState:
 
 
 def _acknowledge(client: DurableClient, question: Question) -> None:
-    """Take back what the server says it never heard; a round that is not on file needs nothing."""
+    """Remove the reports that the server never received; a round that is not on file needs nothing."""
     for round in question.not_counted:
         try:
             client.acknowledge(round, counted=False)

@@ -3,7 +3,7 @@
     log = Log("coordinator")
     log.info("round closed", round=17, participants=402, seconds=9.98)
 
-Nobody should ever pass a token, an enrolment code or a cost. Should it happen all the same, or hide in a library's
+Nobody should ever pass a token, an enrolment code or a cost. Should it happen nevertheless, or hide in a library's
 message or a traceback, the line says "[withheld]" there.
 """
 
@@ -114,7 +114,7 @@ def start_logging(format: str = "auto", level: str = "info", stream: TextIO | No
 
 
 class _Handler(logging.StreamHandler[TextIO]):
-    """Ours, to be told from others'."""
+    """A handler of turnout, as distinct from others."""
 
 
 class JsonLines(logging.Formatter):

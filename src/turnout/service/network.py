@@ -1,4 +1,4 @@
-"""Where a coordinator listens, for whoever calls it: its URL taken apart, and who it must prove to be."""
+"""Where a coordinator listens: the parts of its URL, and how TLS verifies it."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def run_in_loop(main: Coroutine[Any, Any, Result]) -> Result:
 
 
 class Unreachable(TurnoutError):
-    """No usable answer came: the network, the coordinator, or something in between.
+    """No usable reply: the network, the coordinator, or something in between failed.
 
     Example:
         >>> issubclass(Unreachable, TurnoutError)

@@ -1,6 +1,6 @@
 """The messages between coordinator and device: small JSON, without anything private and without the turnout.
 
-A device enrols with a one-time code and is told all that is public: prior, mechanism, round, signal. From
+A device enrols with a one-time code and receives all that is public: prior, mechanism, round, signal. From
 then on one request per round, which the coordinator holds until the round is closed: the device's bit goes up,
 the acknowledgement and the next signal come down. The file `openapi.json` describes the same for programs.
 """
@@ -66,7 +66,7 @@ class Offer:
     signal: float
 
     def body(self) -> bytes:
-        """As every device is told it; a float's repr is the same number again.
+        """As it is sent to every device; a float's repr is the same number again.
 
         Example:
             >>> Offer(7, 0.1).body()
@@ -143,7 +143,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Welcome:
-    """What a device is told once, at enrolling: all public but the token.
+    """What a device receives once, at enrolling: all public but the token.
 
     Attributes:
         run: the run's name, for the device's ledger and its folder.

@@ -59,7 +59,7 @@ class Position:
 
     Attributes:
         round: the open one.
-        offered: the signal that decides it, which devices are told.
+        offered: the signal that decides it, which is sent to devices.
         controller: the controller's state, with Theta(round), by name.
         on: packed bits by slot: whether the device's last acknowledged report was "yes".
     """
@@ -76,7 +76,7 @@ class Position:
 
     @property
     def offer(self) -> Offer:
-        """What devices are told of it."""
+        """What is sent to devices."""
         return Offer(self.round, float(self.offered))
 
 

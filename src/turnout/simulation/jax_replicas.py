@@ -76,7 +76,7 @@ class _Batch:
         self.families = (family_on(devices, self.piece, clients, acting, kind),)
         self.devices, self.seeds = devices, seeds
         self.setups = [_again(setup, seed) for seed in seeds]
-        came = [one.clients.welcome(range(len(clients)), range(len(clients))) for one in self.setups]
+        turnouts = [one.clients.welcome(range(len(clients)), range(len(clients))) for one in self.setups]
         state = self.setups[0].clients.state
         self.rounds: Any = state.rounds
         whole = np.uint16 if setup.log.rounds < 2**16 - 2 else np.uint32
@@ -84,7 +84,7 @@ class _Batch:
         passed_kind = whole if self.rules.counts else kind
         self.passed: Any = tuple(jnp.full(shape, state.value, passed_kind) for _ in range(LANES))  # type: ignore[attr-defined]
         if clients.start is None:
-            for one, total in zip(self.setups, came, strict=True):
+            for one, total in zip(self.setups, turnouts, strict=True):
                 one.log.close_round(total)
 
     def trajectories(self, why: str) -> list[Trajectory]:

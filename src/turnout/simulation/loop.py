@@ -60,19 +60,19 @@ def _begin(engine: Engine, clients: SimulatedClients, log: ServerLog, span: Span
     here = span.newcomers
     if span.status is not None:
         here = np.asarray(here)[span.status[span.newcomers] == PRESENT]
-    came = engine.welcome(span.newcomers, here)
+    turnout = engine.welcome(span.newcomers, here)
     if clients.start is not None:
         return
     if len(span.newcomers) == len(clients):  # nobody else is there
-        log.close_round(came)
+        log.close_round(turnout)
         return
     others = np.full(len(clients), PRESENT, np.uint8) if span.status is None else span.status.copy()
     others[span.newcomers] = ABSENT
     if others.any():
         engine.set_status(others)
-        came += engine.draw(log.round, [log.server.deciding])[0]
+        turnout += engine.draw(log.round, [log.server.deciding])[0]
         engine.set_status(span.status)
-    log.close_round(came)
+    log.close_round(turnout)
 
 
 class _Pace:

@@ -134,7 +134,7 @@ def seen_by(observer: Observer, problem: Problem, averaging: Averaging, schedule
     """
     if observer.sees == EVERY_REPORT:
         return replace(observer, averaging=averaging)
-    others = max(0, schedule.fewest(rounds, len(problem)) - 2)  # beside the client, and one who may look on
+    others = max(0, schedule.fewest(rounds, len(problem)) - 2)  # without the client, and one that may observe
     if observer.honest is not None and observer.honest > others:
         remedy = "give how many certainly report in every round; who leaves or is away hides nobody"
         raise invalid("honest", f"at most {others:,}, as many as are always there", observer.honest, remedy)
@@ -145,7 +145,7 @@ def seen_by(observer: Observer, problem: Problem, averaging: Averaging, schedule
 
 
 def _check_kinds(problem: Any, mechanism: Any, controller: Any, schedule: Any, averaging: Any, keep: Any) -> None:
-    """Refuse arguments in another order, and those that are only described: at the entrance, with the remedy."""
+    """Refuse arguments in another order or of another type, with the remedy."""
     check_problem(problem)
     check_mechanism(mechanism)
     check_controller(controller)

@@ -1,4 +1,4 @@
-"""What a simulation gives back: the record, the final state, and where it came from; saved to a file and read again.
+"""What a simulation gives back: the record, the final state, and its provenance; saved to a file and read again.
 
 The provenance of a run names its mechanisms, part by part, and with them what the run promises.
 """

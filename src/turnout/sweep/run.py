@@ -56,7 +56,7 @@ def sweep(
         folder: where the store is; made if it is not there.
         jobs: how many runs at a time, one thread each; as many as there are cores, unless given.
         on: "cores", or "ray".
-        progress: told how many are done, first of all those that were done before.
+        progress: called with the number of finished runs, first with those that were finished before.
 
     Raises:
         FileProblem: the folder cannot be used.

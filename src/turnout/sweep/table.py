@@ -58,7 +58,7 @@ SUFFIXES = (".csv", ".parquet")
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a run.
+    """The results of a run.
 
     Attributes:
         id: the run's.

@@ -130,7 +130,7 @@ def _balancing(channel: Channel, types: Array, shares: Array, share: float) -> f
     if excess(low) < 0.0 < excess(high):
         return rising_root(excess, channel.price, 1e-4 * share)
     farthest = low if excess(channel.price) > 0.0 else high
-    # Where even that hardly changes what is released, levels say nothing about the price.
+    # Where even that changes little in what is released, levels say nothing about the price.
     return farthest if abs(excess(farthest) - excess(channel.price)) > 0.05 * share else channel.price
 
 

@@ -4,7 +4,7 @@ What is durable, and in which order. (1) Before enrolling: the code and a nonce;
 again as the same device. (2) The welcome. (3) Each round, by `DurableClient`: the report is reserved, the coin is
 tossed, the bit is stored; then it is sent, the same again and again, until it is answered. (4) The
 acknowledgement, before the next round is decided. (5) The marker of work, before work starts. Killed between any
-two of these, the next start goes on from the files: it ends work that was on, sends a bit that is on file and not
+two of these, the next start resumes from the files: it ends work that was on, sends a bit that is on file and not
 acknowledged, and never tosses for a round that may have been tossed for.
 
 All that ever leaves the device: the code and the nonce, its reports, its token.
@@ -49,17 +49,17 @@ class AgentSeams(Seams):
 
 
 class Agent:
-    """A device that takes part in a coordinator's run; close it or use `with`.
+    """A device that participates in a coordinator's run; close it or use `with`.
 
     Args:
         url: of the coordinator.
-        folder: for this device alone; made if it is not there.
+        folder: for this device alone; made if it is missing.
         costs: its private cost: a number a for a x^2, a cost, or a function without arguments, called in each round.
         code: the one-time code; not needed once enrolled.
         owner: what the owner allows, and where the ledger is.
         work: what it does for a participation, such as `CalledWork` or `CommandWork`.
-        on_round: told of every round.
-        on_problem: told of what fails and will be tried again, in a sentence.
+        on_round: called with the outcome of every round.
+        on_problem: called with a sentence about each failure that will be tried again.
         wire: what carries requests, such as `HttpWire(url, ca=FILE)`; HTTP to the url unless given.
         seams: for tests.
 
@@ -115,7 +115,7 @@ class Agent:
         """End what a killed agent has left on, enrol if this device has not, and agree on a mechanism.
 
         Returns:
-            What the coordinator told it, and what this device has accepted.
+            The coordinator's welcome, and what this device has accepted.
 
         Raises:
             InUse: another agent has the folder.
@@ -136,13 +136,13 @@ class Agent:
         return self._joined.welcome, self._joined.agreement
 
     def run(self, rounds: int | None = None) -> str:
-        """Take part until stopped, or for so many rounds; work has ended when this returns.
+        """Participate until stopped, or for a number of rounds; work has ended when this returns.
 
         Returns:
             `ASKED`, `ALL_ROUNDS` or `BUDGET`.
 
         Raises:
-            Revoked, Declined, RefusedByCoordinator, AgentProblem, LedgerRolledBack: this device cannot go on.
+            Revoked, Declined, RefusedByCoordinator, AgentProblem, LedgerRolledBack: this device cannot continue.
         """
         done = 0
         try:
@@ -271,7 +271,7 @@ class Agent:
             raise
 
     def _agree(self, membership: Membership, decider: Decider) -> Agreement:
-        """A device that declines is no member: it would be waited for, and counted in the quorum."""
+        """A device that declines leaves: as a member it would delay rounds, and count in the quorum."""
         try:
             return decider.agree(membership)
         except Declined as declined:

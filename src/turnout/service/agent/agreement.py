@@ -18,7 +18,7 @@ LONGEST_LIST = 64
 
 
 class Declined(TurnoutError):
-    """The device does not take part: what the coordinator proposes is not what its owner allows."""
+    """The device does not participate: its owner does not allow what the coordinator proposes."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ def agree(
         raise Declined(f"{mechanism.kind} is for simulations: the coordinator must propose one for single devices")
     epsilon = promise.epsilon
     if math.isnan(epsilon) or epsilon < 0.0:
-        raise Declined(f"{mechanism.kind} has no certificate that makes sense: got epsilon {epsilon}")
+        raise Declined(f"{mechanism.kind} has no valid certificate: got epsilon {epsilon}")
     if mechanism.releases_once and not release_is_due(settings_of(mechanism)):
         return Agreement(mechanism, promise)
     if math.isinf(epsilon) and not accept_uncertified:

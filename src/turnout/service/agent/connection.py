@@ -45,7 +45,7 @@ LONGEST_WAIT = 3600.0
 
 @dataclass(frozen=True)
 class Reply:
-    """What came back, whole.
+    """A complete reply.
 
     Attributes:
         status: of HTTP; a redirection is not followed.
@@ -339,7 +339,7 @@ class Dialogue:
         clock: of the lease.
         pause: waits so many seconds, or raises `Halted`.
         check: raises `Halted` if the agent is being stopped.
-        noted: told of what fails, in a sentence.
+        noted: called with a sentence about each failure.
 
     Attributes:
         clock, check, noted: as given.
@@ -422,7 +422,7 @@ class Dialogue:
                 self._fail(f"a reply that is not of this protocol: {_clean(str(error))}")
 
     def leave(self, token: str, tries: int = 3) -> bool:
-        """Say goodbye; whether the coordinator has heard it. A device that is not heard has left all the same."""
+        """Leave the run; returns whether the coordinator has confirmed it. The device has left in any case."""
         for _ in range(tries):
             reply = self._request("POST", LEAVE, b"{}", token)
             if reply is not None and reply.status in (200, 401):
@@ -430,11 +430,11 @@ class Dialogue:
         return False
 
     def wait_for_news(self) -> None:
-        """Pause until it is worth to ask for the round again."""
+        """Pause before the round is asked for again."""
         self._polling.wait()
 
     def all_is_well(self) -> None:
-        """A round has come that is news."""
+        """A new round is open."""
         self._polling.reset()
 
     def _request(self, method: str, path: str, body: bytes | None, token: str | None) -> Reply | None:
@@ -453,7 +453,7 @@ class Dialogue:
         if reply.status in (400, 401) and path != LEAVE and _body_of(reply).get("error") in OF_THE_OPERATOR:
             raise RefusedByCoordinator(
                 f"this is the operator's listener, not the devices' ({_message(reply)}): give the address to which "
-                "`turnout serve` says that devices connect (port 8440 unless told otherwise)"
+                "`turnout serve` says that devices connect (port 8440 by default)"
             )
         if reply.status == 401 and token is not None and path != LEAVE:
             raise Revoked(
@@ -466,7 +466,7 @@ class Dialogue:
         if reply.status == 200:
             self._failing.reset()
             return True
-        self._fail(f"an answer that is none: {_message(reply)}")
+        self._fail(f"an invalid answer: {_message(reply)}")
         return False
 
     def _fail(self, problem: str, at_least: float = 0.0) -> None:
@@ -486,7 +486,7 @@ def _elsewhere(reply: Reply, report: Report) -> Elsewhere:
     following = value.get("next")
     offer = None if following is None else Offer.read(following)
     if why == "ahead" and (offer is None or offer.round >= report.round):
-        raise ProtocolProblem("a report that is ahead must be told an earlier round: not our coordinator")
+        raise ProtocolProblem("the answer to a report that is ahead must name an earlier round: not our coordinator")
     return Elsewhere(why, offer)
 
 
@@ -499,11 +499,11 @@ def _body_of(reply: Reply) -> dict[str, Any]:
 
 
 def _message(reply: Reply) -> str:
-    """What a refusal says, in so many words as fit a line."""
+    """The message of a refusal, as one short line."""
     text = _body_of(reply).get("message")
     return f"{reply.status}{'' if not isinstance(text, str) else ' ' + _clean(text)}"
 
 
 def _clean(text: str) -> str:
-    """For a terminal: a hostile message moves no cursor."""
+    """Safe for a terminal: without control characters of a hostile message."""
     return "".join(letter if letter.isprintable() else "?" for letter in text[:200])

@@ -107,7 +107,7 @@ def enrolled(folder: Path, url: str, code: str | None, ask: Callable[[str, str],
     Args:
         folder: the device's.
         url: of the coordinator.
-        code: the one-time code; None, or the one it enrolled with: go on. Another one: enrol again.
+        code: the one-time code; None, or the one it enrolled with: continue. Another one: enrol again.
         ask: hands a code and a nonce in, and returns the welcome.
         disk: the durable steps.
 
@@ -132,7 +132,7 @@ def enrolled(folder: Path, url: str, code: str | None, ask: Callable[[str, str],
 
 
 def make_folder(folder: str | Path) -> Path:
-    """The device's folder, made with mode 0700 if it is not there.
+    """The device's folder, made with mode 0700 if it is missing.
 
     Raises:
         FileProblem: it cannot be.

@@ -40,7 +40,7 @@ from turnout.service.agent.membership import Membership
 from turnout.service.agent.work import Lease, Participation
 
 USUAL_LIMIT = Limit(reports=10_000, epsilon_per_report=1.0)
-"""What a device allows if its owner says nothing."""
+"""What a device allows by default."""
 
 
 class NoCost(TurnoutError):
@@ -124,7 +124,7 @@ class Decider:
             return None
 
     def acknowledge(self, round: int, counted: bool) -> str:
-        """Put the coordinator's word on file; a sentence if it contradicts what is there, which stays."""
+        """Store the coordinator's acknowledgement; returns a sentence if it contradicts the stored one, which stays."""
         try:
             self._opened().acknowledge(round, counted)
         except (Conflict, RoundPassed, RoundLost) as problem:
@@ -132,7 +132,7 @@ class Decider:
         return ""
 
     def check_budget(self) -> None:
-        """A device that has stopped for good needs no round to know it.
+        """Check whether the device has stopped for good, without a round.
 
         Raises:
             Stopped: all reports are spent, and it leaves.
@@ -177,7 +177,7 @@ class Decider:
         self._client = self._ledger = None
 
     def _cost_now(self) -> Costs:
-        """The same steps whether or not the cost has changed: how long they take must not tell."""
+        """The same steps whether or not the cost has changed: their duration must not reveal it."""
         found: Any = self._costs
         try:
             if not isinstance(found, Costs) and callable(found):
@@ -232,7 +232,7 @@ class Decider:
 
 
 LONGEST_LEASE = 3600.0
-"""Seconds: the most that a coordinator can let work go on without another word."""
+"""The longest lease that a device accepts, in seconds."""
 
 MOST_CONFLICTS = 3
 """Rounds in a row for which the coordinator holds another bit: then two devices share one folder."""
@@ -242,18 +242,18 @@ LEFT = "left"
 
 
 class AgentProblem(TurnoutError):
-    """This device cannot go on in this run."""
+    """This device cannot continue in this run."""
 
 
 @dataclass(frozen=True)
 class RoundDone:
-    """What became of a round on this device.
+    """The outcome of a round on this device.
 
     Attributes:
         round: which.
         participates: the bit that was reported; None if there was no report.
         counted: whether the coordinator has it so.
-        lease: seconds that work may go on from now; 0 if it may not.
+        lease: seconds for which work may continue from now; 0 if it may not.
         outcome: as the coordinator said ("accepted", "confirmed", "closed"), or "conflict", "ahead",
             "lost", "missed", "left".
     """
@@ -335,7 +335,7 @@ class DeviceRounds:
     def _astray(self, round: int, bit: bool, told: Elsewhere) -> RoundDone:
         """Ahead: the coordinator is back at an older round, where what is on file is sent again. Conflict: it holds
         another bit for this round than the one on file. Which of the two is true for its total is not known, so no
-        work is done for it; the history has it as not participating, and the rest of it is sat out."""
+        work is done for it; the history has it as not participating, and the device waits for the next."""
         self._lease.end()
         if told.why == "ahead":
             self._offer = told.next
@@ -381,9 +381,9 @@ class DeviceRounds:
                 return RoundDone(round, bit, False, 0.0, outcome)
 
     def _leave(self, round: int, why: str) -> RoundDone:
-        """The budget is spent: end work, say goodbye, and report nothing more."""
+        """The budget is spent: end work, leave, and report nothing more."""
         self._lease.end()
         self._dialogue.noted(why)
         if not self._dialogue.leave(self._welcome.token):
-            self._dialogue.noted("the coordinator could not be told that this device has left")
+            self._dialogue.noted("the coordinator has not confirmed that this device has left")
         return RoundDone(round, None, False, 0.0, LEFT)

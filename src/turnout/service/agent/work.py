@@ -30,7 +30,7 @@ AGAIN = 5.0
 
 
 def boot_clock() -> float:
-    """Seconds on a clock that goes on while the machine sleeps and that nobody can set.
+    """Seconds on a clock that continues while the machine sleeps and that nobody can set.
 
     Example:
         >>> boot_clock() <= boot_clock()
@@ -61,7 +61,7 @@ class Work(Protocol):
     """What a device does for a participation."""
 
     def start(self, participation: Participation) -> None:
-        """Start it, or let it go on; called for every acknowledged participation."""
+        """Start it, or let it continue; called for every acknowledged participation."""
         ...
 
     def stop(self, participation: Participation) -> None:
@@ -103,7 +103,7 @@ class Lease:
         work: what is started and ended.
         marker: the file that says that work is on.
         clock: seconds; `boot_clock` unless given.
-        noted: told of what fails, in a sentence.
+        noted: called with a sentence about each failure.
         disk: the durable steps.
         tick: seconds between two looks at the clock.
     """
@@ -151,7 +151,7 @@ class Lease:
         self._ready.wait(seconds)
 
     def grant(self, participation: Participation) -> None:
-        """Start work, or let it go on until the new end."""
+        """Start work, or let it continue until the new end."""
         self._orders.put(participation)
 
     def end(self) -> None:
@@ -199,7 +199,7 @@ class Lease:
         return min(self._tick, max(0.001, end - self._clock()))
 
     def _renew(self, granted: Participation) -> None:
-        """The marker first: work that nobody knows of is never on."""
+        """The marker first: no work is on without it."""
         try:
             body = {"run": granted.run, "round": granted.round}
             self._disk.put(self._marker, json.dumps(body).encode() + b"\n")
@@ -245,7 +245,7 @@ class Lease:
                     self._finish() if self._gone else self._orders.put(None)
 
     def _noted(self, problem: str) -> None:
-        with suppress(Exception):  # whoever is told may fail; the time is kept all the same
+        with suppress(Exception):  # the callback may fail; the lease still ends in time
             self._told(problem)
 
     def _found(self) -> Participation | None:
@@ -276,7 +276,7 @@ class CommandFailed(TurnoutError):
 class CommandWork:
     """Commands as work: run without a shell, in a process group of their own.
 
-    While the process of an earlier round runs, a renewed lease lets it go on; otherwise it is started again. When
+    While the process of an earlier round runs, a renewed lease lets it continue; otherwise it is started again. When
     the lease ends, the ending command runs; then whatever is left of the work's process group is asked to end, and
     killed after a grace.
 
@@ -316,7 +316,7 @@ class CommandWork:
         """Run the ending command, then end what is left of the work.
 
         Raises:
-            CommandFailed: the ending command failed. What is left of the work was ended all the same.
+            CommandFailed: the ending command failed. What is left of the work was ended nevertheless.
         """
         try:
             self._run_stop(participation)

@@ -131,7 +131,7 @@ class EnrolmentQueue:
         return None if enrolled is None else (token, *enrolled)
 
     async def work(self) -> None:
-        """Enrol whoever waits, until cancelled; those who wait then are told so."""
+        """Enrol whoever waits, until cancelled; those that still wait then get an error."""
         batch: list[_Waiting] = []
         try:
             while True:

@@ -1,4 +1,4 @@
-"""What happens in a coordinator's process: it is counted, and whoever waits for it is told."""
+"""What happens in a coordinator's process: it is counted, and those that wait for it are woken."""
 
 from __future__ import annotations
 

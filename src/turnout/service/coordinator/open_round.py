@@ -32,7 +32,7 @@ class OpenRound:
 
     Attributes:
         number: of the round.
-        offer: what devices are told of it, as JSON.
+        offer: what is sent to devices, as JSON.
         heard: how many have reported.
         due: how many it still waits for.
         closing: it is being written to the database: no report can be added any more.
@@ -99,7 +99,7 @@ class _HeldRequests:
             _wake(self._waiting.popleft()[2])
 
     def wake(self, slot: int) -> None:
-        """Wake one device's requests: it is no member any more, and is to be told now."""
+        """Wake one device's requests: it is no member any more, and must get its answer now."""
         for _, whose, woken in self._waiting:
             if whose == slot:
                 _wake(woken)

@@ -70,7 +70,7 @@ class RoundLoop:
                 await self._close()
 
     def _seconds_to_close(self) -> float:
-        """How long until the open round is to be closed, as far as can be told."""
+        """How long until the open round must be closed, as far as is known."""
         sync, timing, open = self._sync, self._sync.rules.timing, self._sync.open
         if sync.control.mode == STOPPED:
             return 0.0

@@ -37,7 +37,7 @@ class StoreSync:
 
     Args:
         store: with a run in it.
-        events: told of every change.
+        events: notified of every change.
         clock: seconds that never go back.
 
     Attributes:

@@ -20,7 +20,7 @@ LARGEST_HEAD = 8 * 1024
 """Bytes before an answer's body."""
 
 SPARE_FILES = 64
-"""What a process has open beside its connections."""
+"""Open files of a process besides its connections."""
 
 _HEADS_KEPT = 4096  # heads repeat: only the date in them changes
 
@@ -62,7 +62,7 @@ def _read_head(lines: bytes) -> _Head:
 
 
 class _Listener(Protocol):
-    """Who is told what a connection hears."""
+    """What a connection calls."""
 
     def connected(self, device: int, transport: asyncio.Transport) -> None:
         """A connection stands."""
@@ -73,7 +73,7 @@ class _Listener(Protocol):
         ...
 
     def garbled(self, device: int, problem: ProtocolProblem) -> None:
-        """Something came that is no answer; the connection is being closed."""
+        """Received something invalid; the connection is being closed."""
         ...
 
     def lost(self, device: int, transport: asyncio.Transport | None) -> None:
@@ -86,7 +86,7 @@ class _Connection(asyncio.Protocol):
 
     Args:
         device: whose.
-        listener: who is told.
+        listener: whose methods are called.
         heads: heads that were read before, shared by all connections.
     """
 
@@ -203,7 +203,7 @@ class Arrival(NamedTuple):
 
 
 class Switchboard:
-    """Keeps one connection a device; a request stays on file until it is answered, and is sent again verbatim.
+    """Keeps one connection per device; a request stays on file until it is answered, and is sent again verbatim.
 
     Args:
         address: of the coordinator.

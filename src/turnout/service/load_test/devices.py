@@ -20,7 +20,7 @@ Some = npt.NDArray[np.bool_]
 
 @dataclass
 class Rehearsal:
-    """Drawn once for a fleet: who is late in every round, and who is cut off.
+    """Which devices are late in every round, and which are cut off; chosen at random, once for a fleet.
 
     Args:
         late: the share of devices that report late.
@@ -75,7 +75,7 @@ class Rehearsal:
         return bool(self.cut) and self.cut_first <= round < self.cut_first + self.cut_rounds
 
     def pause(self, seconds: float) -> float:
-        """Such a time, half as much less or more, drawn: not everyone returns in the same moment."""
+        """A random time, up to half as much less or more: not all devices return at the same moment."""
         return seconds * float(self._random.uniform(0.5, 1.5))
 
     def _some(self, share: float, devices: int) -> Some:
@@ -93,14 +93,14 @@ NEVER = -1
 
 
 class Devices:
-    """Histories that move by what the coordinator acknowledged, and by nothing else.
+    """The devices' histories, which move only by what the coordinator acknowledged.
 
     Nothing is on disk: a device that needs that uses `turnout join`.
 
     Args:
         costs: of all devices, never sent.
         coins: device i tosses as client i.
-        welcome: of the first device that enrolled; all others must be told the same.
+        welcome: of the first device that enrolled; all others must receive the same.
         record: holds the bits on file.
         keep: how many rounds stay on file; None: all.
 
@@ -126,18 +126,18 @@ class Devices:
         """A device's history starts at the round it was offered.
 
         Raises:
-            ProtocolProblem: it was told something else than the first one.
+            ProtocolProblem: it received something else than the first one.
         """
         for name in ("run", "prior_average", "prior_rounds", "remember", "by", "mechanism"):
             if getattr(welcome, name) != getattr(self.welcome, name):
-                raise ProtocolProblem(f"all devices must be told the same {name}: not one run's coordinator")
+                raise ProtocolProblem(f"all devices must receive the same {name}: not one run's coordinator")
         if welcome.weight != self._weights[device]:
             self._weights[device] = welcome.weight
             self._stale = self._mechanism.releases_once
         self.history.last[device] = welcome.offer.round - 1
 
     def settle(self, batch: Batch, round: int, counted: bool, heard: tuple[float, float]) -> int:
-        """These devices know what became of their report of a round; returns how many were told otherwise before.
+        """These devices have an answer to their report of a round; returns how many had another answer before.
 
         Args:
             batch: who.

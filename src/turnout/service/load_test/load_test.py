@@ -43,7 +43,7 @@ AT_ONCE, SLOWLY = 200, 20
 """Enrolments under way, at the most; and once the coordinator has said that they are too many."""
 
 TICK = 0.05
-"""Seconds between looks at what is due."""
+"""Seconds between checks of what is due."""
 
 PAUSE = 1.0
 """Seconds before something is tried again, unless the coordinator says when."""
@@ -62,8 +62,8 @@ class Fleet:
 
     Args:
         url: of the coordinator.
-        clients: the devices' costs, or a problem with them (its capacity is the coordinator's business).
-        codes: one-time codes, at least one a device; device i enrols with the i-th.
+        clients: the devices' costs, or a problem with them (its capacity is not used).
+        codes: one-time codes, at least one per device; device i enrols with the i-th.
         seed: device i tosses `SeededCoins(seed)` as client i, so that a run equals `simulate`; None: the system's.
         ca: a PEM file with the certificates to trust, for https.
         rehearsal: who is late, who is cut off and when.
@@ -120,10 +120,10 @@ class Fleet:
         return f"Fleet({self.record.devices} devices, {self._url})"
 
     async def run(self, rounds: int | None = None) -> FleetRecord:
-        """Enrol, and take part until every device has had so many rounds; None: until `stop`.
+        """Enrol, and participate until every device has had this number of rounds; None: until `stop`.
 
-        All end together: where a device enrols while rounds go by, the others have more. Once more, it goes on
-        where it stopped, with new connections.
+        All end together: if a device enrols later, the others have more rounds. A second call resumes where the
+        first stopped, with new connections.
 
         Raises:
             Unreachable: the first connection fails.
@@ -150,7 +150,7 @@ class Fleet:
         return self.record
 
     def stop(self) -> None:
-        """Let `run` return soon with what there is."""
+        """Let `run` return soon."""
         self._stopping = True
 
     def _finished(self) -> bool:
@@ -285,7 +285,7 @@ class Fleet:
             self._leave(batch, "sent away")
 
     def _follow(self, batch: Batch, offer: Offer | None, offers: Offers) -> None:
-        """Go on with the next round, or ask for it in a while."""
+        """Continue with the next round, or ask for it in a while."""
         if offer is not None:
             offers[offer].append(batch)
             return

@@ -1,4 +1,4 @@
-"""What a fleet saw: every round's bits and what was acknowledged of them, requests, faults, times."""
+"""The record of a fleet: every round's bits and acknowledgements, requests, faults, times."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class SeenRound:
         signal: what it was decided on.
         decided: who has a bit on file for it.
         bits: these bits.
-        answered: who was told what became of its report.
-        counted: who was told that it counts as reported.
+        answered: who has an answer to its report.
+        counted: whose answer says that the report counts.
         first_answer, last_answer: seconds on a clock that never goes back; 0 before any.
     """
 
@@ -47,7 +47,7 @@ class SeenRound:
 
     @property
     def acknowledged(self) -> Bits:
-        """Who takes part for sure: a "yes" that counts, shape (devices,)."""
+        """Who participates: a "yes" that counts, shape (devices,)."""
         return self.bits & self.counted
 
     @property
@@ -58,12 +58,12 @@ class SeenRound:
 
 @dataclass(eq=False)
 class FleetRecord:
-    """What a fleet did and was told.
+    """The record of a fleet.
 
     Attributes:
         devices: how many there are.
         run: the run's name; "" before anyone was welcome.
-        weights: what each device counts for, shape (devices,).
+        weights: shape (devices,).
         tokens: by device, "" for one that never enrolled; with them a test finds a device in the coordinator's store.
         rounds: the rounds that are kept, by number, ascending.
         requests: sent, also again.

@@ -27,7 +27,7 @@ Lanes = tuple[Any, ...]
 
 
 class Rules(NamedTuple):
-    """What a kernel is compiled for, beside the shapes.
+    """What a kernel is compiled for, besides the shapes.
 
     Attributes:
         powers: of the costs.
@@ -77,7 +77,7 @@ class Family(NamedTuple):
 
 
 class Now(NamedTuple):
-    """What all clients are told in a pass.
+    """What is the same for all clients in a pass.
 
     Attributes:
         round: the number of the first round.
@@ -141,7 +141,7 @@ def draw(rules: Rules, history: History, family: Family, index: Any, now: Now) -
         history: of these blocks.
         family: of these blocks.
         index: which blocks of the family these are.
-        now: what all are told.
+        now: what is the same for all.
 
     Returns:
         The histories after it, and the total of each round, added up over the lanes, shape (blocks,).
@@ -153,12 +153,12 @@ def draw(rules: Rules, history: History, family: Family, index: Any, now: Now) -
     totals: list[Any] = [0] * rules.most
     passed, rounds = [], []
     for lane in range(LANES):
-        after, came = _draw_lane(rules, history, family, lane, [toss[lane] for toss in tosses], now)
+        after, bits = _draw_lane(rules, history, family, lane, [toss[lane] for toss in tosses], now)
         passed.append(after[0])
         rounds.append(after[1])
         weight = jnp.int32(1) if family.weights is None else family.weights[lane]
-        came = came if len(clients) == 1 else [bit & clients[lane] for bit in came]
-        totals = [total + jnp.where(bit, weight, 0) for total, bit in zip(totals, came, strict=True)]
+        bits = bits if len(clients) == 1 else [bit & clients[lane] for bit in bits]
+        totals = [total + jnp.where(bit, weight, 0) for total, bit in zip(totals, bits, strict=True)]
     if len(clients) == 1:
         totals = [jnp.where(clients[0], total, 0) for total in totals]
     return History(tuple(passed), None if history.rounds is None else tuple(rounds)), tuple(totals)
@@ -188,15 +188,15 @@ def _draw_lane(
         low, high = rules.limits(average, own)
         chance = inside(low, rules.response(wanted, average, own), high)
         chance = chance.value if isinstance(chance, Number) else jnp.asarray(chance, kind)
-        came = _uniform(toss, rules.bits) < chance
-        came = came if status is None else came & (status == PRESENT)
-        came = came if going is None else came & going
-        bits.append(came)
+        bit = _uniform(toss, rules.bits) < chance
+        bit = bit if status is None else bit & (status == PRESENT)
+        bit = bit if going is None else bit & going
+        bits.append(bit)
         after = next_rounds(lasted, cap)
         if rules.counts:
-            moved = passed + came.astype(passed.dtype)
+            moved = passed + bit.astype(passed.dtype)
         else:
-            added = came.astype(kind) if rules.by_bit else chance
+            added = bit.astype(kind) if rules.by_bit else chance
             added = added if status is None or rules.by_bit else jnp.where(status == PRESENT, chance, 0.0)
             moved = remembered(number(passed), (after - 1.0) / lasted, Number(added, zero)).value
         stays = [] if going is None else [~going]

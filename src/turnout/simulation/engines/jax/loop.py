@@ -107,14 +107,14 @@ def _run(
         two = (round + 1 < server.stop) if rules.most == 2 else jnp.asarray(False)
         deciding = (jnp.where(server.lagged != 0, older, newer), newer)
         now = _now(rules, server, round, two, deciding, rounds)
-        histories, came = _everyone(rules, way, histories, families, now)
+        histories, turnouts = _everyone(rules, way, histories, families, now)
         for turn in range(rules.most):
             goes = jnp.asarray(True) if turn == 0 else two
-            total = Number(came[turn].astype(jnp.float64), zero)
+            total = Number(turnouts[turn].astype(jnp.float64), zero)
             after = integral_signal(Number(newer, zero), gain, total, capacity).value
             place = jnp.where(goes, round - server.round + turn, LONGEST)  # past the end: dropped
             signals = signals.at[place].set(after, mode="drop")
-            totals = totals.at[place].set(came[turn], mode="drop")
+            totals = totals.at[place].set(turnouts[turn], mode="drop")
             older, newer = jnp.where(goes, newer, older), jnp.where(goes, after, newer)
             rounds = jnp.where(goes, next_rounds(Number(rounds, zero), Number(server.cap, zero)).value, rounds)
         return histories, rounds, older, newer, round + 1 + two.astype(round.dtype), signals, totals
@@ -142,7 +142,7 @@ def _everyone(
     rules: Rules, way: Way, histories: tuple[History, ...], families: tuple[Family, ...], now: Now
 ) -> tuple[tuple[History, ...], list[Any]]:
     """One pass over all families: the histories after it, and the total of each round."""
-    moved, came = [], [jnp.int64(0)] * rules.most
+    moved, turnouts = [], [jnp.int64(0)] * rules.most
     for history, family in zip(histories, families, strict=True):
         blocks = history.passed[0].shape[0]
         first = jnp.uint32(0 if way.mesh is None else jax.lax.axis_index(AXIS) * blocks)
@@ -151,8 +151,10 @@ def _everyone(
         else:
             after, totals = draw(rules, history, family, first + jax.lax.iota(jnp.uint32, blocks), now)
         moved.append(after)
-        came = [one + more for one, more in zip(came, add_up(totals, None if way.mesh is None else AXIS), strict=True)]
-    return tuple(moved), came
+        turnouts = [
+            one + more for one, more in zip(turnouts, add_up(totals, None if way.mesh is None else AXIS), strict=True)
+        ]
+    return tuple(moved), turnouts
 
 
 def _draw_in_tiles(
@@ -165,7 +167,7 @@ def _draw_in_tiles(
         history: moved on in place.
         family: of the same blocks.
         first: the index of the first block among the family's.
-        now: what all are told.
+        now: what is the same for all.
         interpret: run without a GPU, for tests.
     """
     leaves, structure = jax.tree.flatten((history, family, now, first))

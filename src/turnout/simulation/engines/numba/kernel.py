@@ -141,13 +141,13 @@ def _fill_both(words: Any, more: Any, block: int, blocks: int, round: int, key_0
 
 
 @register_jitable
-def by_bit(came: Any, probability: Any, present: Any) -> Any:
+def by_bit(bit: Any, probability: Any, present: Any) -> Any:
     """The history moves by the participation itself."""
-    return 1.0 if came else 0.0
+    return 1.0 if bit else 0.0
 
 
 @register_jitable
-def by_probability(came: Any, probability: Any, present: Any) -> Any:
+def by_probability(bit: Any, probability: Any, present: Any) -> Any:
     """The history moves by the chance of participation."""
     return probability if present else 0.0
 
@@ -177,10 +177,10 @@ def _decision(powers: tuple[int, ...], response: Any, limits: Any, moved_by: Any
 
     @register_jitable
     @named
-    def moved(passed, lasted, cap, came, chance, present, member):  # type: ignore[no-untyped-def]
+    def moved(passed, lasted, cap, bit, chance, present, member):  # type: ignore[no-untyped-def]
         """One client's (participations, rounds) after the toss."""
         after = next_rounds(lasted, cap)
-        history = remembered(passed, (after - 1.0) / lasted, moved_by(came, chance, present))
+        history = remembered(passed, (after - 1.0) / lasted, moved_by(bit, chance, present))
         return history if member else passed, after if member else lasted
 
     return probability, moved
@@ -208,14 +208,14 @@ def _rounds(probability: Any, moved: Any, named: _Named) -> Any:
                 present, member = is_present(status, client), is_member(status, client)
                 passed, lasted = participations[client], at(rounds, client)
                 chance = probability(terms, client, own, average_of(passed, lasted), signal, weight)
-                came = present & (np.float64(words[client - base]) * 2.0**-32 < chance)
-                total += weight if came else 0
-                passed, lasted = moved(passed, lasted, cap, came, chance, present, member)
+                bit = present & (np.float64(words[client - base]) * 2.0**-32 < chance)
+                total += weight if bit else 0
+                passed, lasted = moved(passed, lasted, cap, bit, chance, present, member)
                 if two:
                     chance = probability(terms, client, own, average_of(passed, lasted), second, weight)
-                    came = present & (np.float64(more[client - base]) * 2.0**-32 < chance)
-                    total_second += weight if came else 0
-                    passed, lasted = moved(passed, lasted, cap, came, chance, present, member)
+                    bit = present & (np.float64(more[client - base]) * 2.0**-32 < chance)
+                    total_second += weight if bit else 0
+                    passed, lasted = moved(passed, lasted, cap, bit, chance, present, member)
                 participations[client] = passed
                 set_rounds(rounds, client, lasted)
         return total, total_second

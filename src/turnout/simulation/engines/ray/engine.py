@@ -122,7 +122,7 @@ class RayEngine:
         self._moved, self._drawn = True, self._drawn + len(signals)
         if self._drawn >= self._snapshot_every:
             self.gather()
-        return [sum(came) for came in zip(*totals, strict=True)]
+        return [sum(parts) for parts in zip(*totals, strict=True)]
 
     def advance(self, log: ServerLog, stop: int) -> None:
         """Run all rounds up to `stop`, two a pass where the lag allows."""

@@ -103,13 +103,8 @@ USUAL_LIMIT = Limit(reports=1000, epsilon_per_report=1.0)
 """What a client allows by default."""
 
 
-<<<<<<< HEAD
 class _Refused(TurnoutError):
-    """This client does not answer, for a reason that everyone may know: it goes to the server as it is."""
-=======
-class Refused(TurnoutError):
     """This client does not report, for a reason that is public: it is sent to the server as it is."""
->>>>>>> refs/heads/words
 
 
 def self_selection_mod(

@@ -68,7 +68,7 @@ class Running:
             self._ready.set()
             return
         await serve_listeners(
-            {"devices": devices}, bound=self._bound, stopping=self.coordinator.stop, stop=self._stop, closing_seconds=1
+            {"devices": devices}, bound=self._bound, stopping=self.coordinator.stop, stop=self._stop, closing_seconds=5
         )
 
     def _bound(self, listeners: Mapping[str, Bound]) -> None:

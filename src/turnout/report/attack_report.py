@@ -42,7 +42,7 @@ def _percent(value: float) -> str:
     """A percentage with two digits.
 
     Example:
-        >>> _percent(0.00783), percent(0.0154), percent(0.198)
+        >>> _percent(0.00783), _percent(0.0154), _percent(0.198)
         ('0.78 %', '1.5 %', '20 %')
     """
     number = 100.0 * value

@@ -206,7 +206,7 @@ def _in_sight(heights: Sequence[float]) -> list[float] | None:
     """The range of an axis that shows most values well, where a few lie far above the rest; else None.
 
     Example:
-        >>> _in_sight([1.0, 2.0, 3.0, 4.0, 1000.0]), in_sight([1.0, 2.0, 3.0])
+        >>> _in_sight([1.0, 2.0, 3.0, 4.0, 1000.0]), _in_sight([1.0, 2.0, 3.0])
         ([-0.12, 6.0], None)
     """
     usual = float(np.percentile(heights, 75))

@@ -191,7 +191,7 @@ def _still_returning(heard: int, members: int, before: Sequence[ClosedRound]) ->
 
     Example:
         >>> outage = [ClosedRound(k, 1.0, 5.0, np.empty(0, np.uint8), 0, 0, 100, 5, True) for k in range(30)]
-        >>> _still_returning(60, 100, outage), still_returning(96, 100, outage)
+        >>> _still_returning(60, 100, outage), _still_returning(96, 100, outage)
         (True, False)
     """
     outage = list(takewhile(lambda closed: closed.frozen, reversed(before)))[:LOOKS_BACK]

@@ -26,7 +26,7 @@ _LENGTHS: tuple[Header, ...] = tuple((b"content-length", b"%d" % length) for len
 class BodyReader:
     """Reads the bodies of requests: each within so many bytes and so many seconds.
 
-    One timer serves all requests: `asyncio.timeout` for each took 7 % of a round with thousands of devices.
+    One timer serves all requests: `asyncio.timeout` for each took 7 % of the coordinator's time.
 
     Args:
         most: bytes; what arrives beyond is not kept.

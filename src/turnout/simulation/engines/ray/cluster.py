@@ -47,7 +47,7 @@ class _ClusterTrouble(TurnoutError):
     """A cluster cannot be reached, or does not give what it has.
 
     Example:
-        >>> issubclass(ClusterTrouble, TurnoutError)
+        >>> issubclass(_ClusterTrouble, TurnoutError)
         True
     """
 
@@ -177,7 +177,7 @@ class RayCluster:
         """Wait until all actors have their clients.
 
         Raises:
-            ClusterTrouble: some find no place.
+            TurnoutError: some find no place.
         """
         waiting = [handle.engine.remote() for handle in handles]
         while waiting:

@@ -81,10 +81,14 @@ def test_nothing_of_this_machine_or_of_a_registry_is_named():
 
 DOORS = {".".join(path.parent.relative_to(ROOT / "src").parts) for path in SOURCES if path.name == "__init__.py"}
 PLAIN = {"turnout.errors", "turnout.settings", "turnout.display", "turnout.version"}
-ROOMS = {
+ROOMS = {  # whose tests may enter which packages: they change what these use, or put faults into it
     "conformance": ("algorithm", "problem", "simulation", "service"),
     "statistical": ("algorithm",),
     "report": ("report", "cli"),
+    "cli": ("cli", "plan"),
+    "client": ("client", "flower", "service"),
+    "flower": ("flower", "client"),
+    "service": ("service", "client"),
 }
 MEASURED = ("benchmarks/gpu.py", "benchmarks/ray_overhead.py")  # they time an engine without `simulate` around it
 
@@ -98,9 +102,20 @@ def climbs(path, text):
     place = path.relative_to(ROOT)
     room = place.parts[1] if place.parts[0] == "tests" else ""
     own = tuple(f"turnout.{name}." for name in ROOMS.get(room, (room,)) if name)
-    for module in re.findall(r"^\W*(?:from|import) (turnout\.[\w.]+)", text, re.MULTILINE):
-        if module not in DOORS | PLAIN and not module.startswith(own or "-"):
-            yield module
+    for module, names in re.findall(r"^\W*(?:from|import) (turnout[\w.]*)(?: import ([\w, ]+))?", text, re.MULTILINE):
+        inside = [module] if module not in DOORS | PLAIN else []
+        if module in DOORS:  # `from turnout.flower import client_state` climbs too
+            inside += [
+                f"{module}.{name}" for name in re.findall(r"\w+", names.split(" as ")[0]) if is_module(module, name)
+            ]
+        yield from (one for one in inside if not one.startswith(own or "-"))
+
+
+def is_module(package, name):
+    """Whether a name is a file of the package and nothing that it exports."""
+    file = ROOT / "src" / package.replace(".", "/") / f"{name}.py"
+    known = package == "turnout" or name in getattr(importlib.import_module(package), "__all__", [])
+    return file.exists() and not known
 
 
 @pytest.mark.parametrize("path", [path for path in tracked() if path.suffix in {".py", ".md", ".ipynb"}], ids=name_of)
@@ -114,6 +129,13 @@ def test_a_climb_is_seen():
     text = "from turnout.privacy.accounting import Account\n>>> from turnout.plan.offers import Offer"
     assert list(climbs(ROOT / "docs/x.md", text)) == ["turnout.privacy.accounting", "turnout.plan.offers"]
     assert list(climbs(ROOT / "tests/privacy/x.py", text)) == ["turnout.plan.offers"]
+    assert list(climbs(ROOT / "docs/x.md", "from turnout.flower import client_state")) == [
+        "turnout.flower.client_state"
+    ]
+
+
+def test_every_folder_of_the_package_has_a_door():
+    assert {path.parent for path in SOURCES} == {path.parent for path in SOURCES if path.name == "__init__.py"}
 
 
 @pytest.mark.parametrize("name", sorted(DOORS - {"turnout", "turnout.cli"}))

@@ -148,6 +148,7 @@ def service_round() -> dict[str, set[str]]:
     both: dict[str, set[str]] = {"A device": set(), "A coordinator": set()}
     for name, files in walk.files.items():
         both["A coordinator" if name.startswith((COORDINATOR, "store")) else "A device"] |= files
+    both["A coordinator"] -= {"service/coordinator/coordinator.py"}  # a timer of its log runs now and then
     return both
 
 
@@ -166,9 +167,11 @@ def check_walks(*, check: bool) -> int:
     for title, files in [found for walk in WALKS for found in walk().items()]:
         print(f"{title}: {len(files)} files", *sorted(files), sep="\n  ")
         told = listed(PAGE.read_text(), title) if check else files
-        if len(files) > MOST_FILES or told != files:
-            wrong += 1
-            print(f"{title}: at most {MOST_FILES}; {PAGE.name} differs in {sorted(told ^ files)}", file=sys.stderr)
+        problems = [f"more than {MOST_FILES} files"] * (len(files) > MOST_FILES)
+        problems += [f"{PAGE.name} differs in {', '.join(sorted(told ^ files))}"] * (told != files)
+        wrong += bool(problems)
+        if problems:
+            print(f"{title}: {'; '.join(problems)}", file=sys.stderr)
     return wrong
 
 

@@ -6,7 +6,7 @@ fastest first, until one fails: the mutant is killed. The forks come from a proc
 pytest but not the package, so constants, defaults and functions that Numba compiles are all mutated in the same way.
 
     python tools/mutation.py --packages src/turnout/algorithm src/turnout/privacy --sample 300 --seed 0
-    python tools/mutation.py --packages src/turnout/privacy/ledger.py --tests tests/privacy --sample 0
+    python tools/mutation.py --packages src/turnout/client/ledger.py --tests tests/client --sample 0
 """
 
 from __future__ import annotations

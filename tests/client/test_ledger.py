@@ -128,7 +128,7 @@ def test_several_processes_share_a_ledger_and_never_exceed_it(tmp_path):
 
 
 def test_a_process_that_keeps_a_ledger_is_waited_for_and_then_named(tmp_path, monkeypatch):
-    monkeypatch.setattr("turnout.client.ledger.PATIENCE", 0.05)
+    monkeypatch.setattr("turnout.client.ledger.LOCK_SECONDS", 0.05)
     with begin(tmp_path) as ledger, ledger.turn(), pytest.raises(InUse, match="in use elsewhere"):
         again(tmp_path)
 

@@ -14,7 +14,7 @@ from turnout import IntegralController, SelfTuningController, paper_population
 from turnout.algorithm import Clamp, Classical
 from turnout.service.coordinator.closed_rounds import ClosedRounds
 from turnout.service.coordinator.coordinator import Coordinator
-from turnout.service.rounds import LOOKS_BACK, MISSING, NO, PATIENCE, ClosedRound, close, first_position
+from turnout.service.rounds import LOOKS_BACK, MISSING, MOST_STILL_ROUNDS, NO, ClosedRound, close, first_position
 from turnout.service.rules import Rules, Safety
 
 CONTROLLERS = [IntegralController(0.0075, 0.35), SelfTuningController()]
@@ -38,16 +38,16 @@ def test_all_back_is_the_end() -> None:
     assert followed(*[100] * 5, *[5] * 30, 96, 100) == "....." + 30 * "f" + ".."
 
 
-@pytest.mark.parametrize("lasted", [1, 2, 7, PATIENCE, PATIENCE + 1, 200])
+@pytest.mark.parametrize("lasted", [1, 2, 7, MOST_STILL_ROUNDS, MOST_STILL_ROUNDS + 1, 200])
 def test_who_stays_away_is_waited_for_as_long_as_the_outage_lasted_and_no_longer_than_our_patience(lasted: int) -> None:
-    waits = min(lasted, PATIENCE)
+    waits = min(lasted, MOST_STILL_ROUNDS)
     assert followed(*[100] * 50, *[5] * lasted, *[60] * 50) == 50 * "." + (lasted + waits) * "f" + (50 - waits) * "."
 
 
 def test_a_wave_after_a_pause_begins_the_wait_anew() -> None:
-    pause, after = PATIENCE - 1, 2 * PATIENCE
+    pause, after = MOST_STILL_ROUNDS - 1, 2 * MOST_STILL_ROUNDS
     flags = followed(*[5] * 100, *[60] * pause, *[80] * after)
-    assert flags == (100 + pause + PATIENCE) * "f" + (after - PATIENCE) * "."
+    assert flags == (100 + pause + MOST_STILL_ROUNDS) * "f" + (after - MOST_STILL_ROUNDS) * "."
 
 
 def test_a_slow_return_is_waited_for_until_nearly_all_are_there() -> None:
@@ -59,7 +59,7 @@ def test_once_it_follows_it_goes_on_following_whoever_comes() -> None:
     """A fleet of which never more than four fifths are there, now more and now less, is not held."""
     ups_and_downs = [60, 80] * 50
     flags = followed(*[5] * 100, *ups_and_downs)
-    assert "f" not in flags[100 + 2 * PATIENCE :]
+    assert "f" not in flags[100 + 2 * MOST_STILL_ROUNDS :]
     assert followed(*ups_and_downs, members_count=100) == 100 * "."
 
 

@@ -171,7 +171,7 @@ def test_what_may_be_done_twice_comes_to_the_same(kept, after):
 
 
 def test_a_server_that_stays_away_is_named_and_comes_back(kept, monkeypatch):
-    monkeypatch.setattr(postgres_store, "PATIENCE", 0.3)
+    monkeypatch.setattr(postgres_store, "RECONNECT_SECONDS", 0.3)
     server().stop(signal.SIGQUIT)
     try:
         for attempt in (kept.position, kept.lead, lambda: close(kept), lambda: open_store(server().url("postgres"))):

@@ -7,6 +7,7 @@ import textwrap
 import numpy as np
 import pytest
 
+import turnout
 from conformance.test_engines import assert_identical
 from problem.test_costs import Exponential
 from turnout import (
@@ -217,6 +218,20 @@ def test_bad_arguments(paper_problem, paper_server, change, says):
     given = {"problem": paper_problem, "mechanism": Classical(), "controller": paper_server, "rounds": 5} | change
     with pytest.raises(ValueError, match=says):
         simulate(**given)
+
+
+def test_a_run_that_was_read_can_be_saved_again(tmp_path, paper_problem, paper_server):
+    run = simulate(paper_problem, Classical(), paper_server, 5, seed=0)
+    first, second = tmp_path / "first.npz", tmp_path / "second.npz"
+    run.save(first)
+    Trajectory.load(first).save(second)
+    assert Trajectory.load(second).controller_numbers == run.controller_numbers
+
+
+def test_another_kind_of_controller_cannot_continue_a_run(paper_problem, paper_server):
+    run = simulate(paper_problem, Classical(), turnout.SelfTuningController(), 5, seed=0)
+    with pytest.raises(ValueError, match=r"controller must be with a state of .*, as in the run to continue, got"):
+        simulate(paper_problem, Classical(), paper_server, 5, start=run)
 
 
 def test_what_cannot_be_continued(paper_problem, paper_server):

@@ -204,7 +204,7 @@ def client_step(
     coins of Algorithm 3: P(X=1) = sigma + (1 - sigma) p.
 
     Example:
-        >>> from turnout.algorithm.mechanisms.classical import Classical
+        >>> from turnout.algorithm import Classical
         >>> from turnout.problem import PolynomialCosts
         >>> costs = PolynomialCosts([[1.0], [4.0]], powers=(2,))
         >>> state = ClientState(np.array([1.0, 1.0]), 2.0)

@@ -82,7 +82,7 @@ class Mechanism:
     what it promises, per report, or in total where it releases once. A certificate repeats it only if the box keeps it.
 
     Example:
-        >>> from turnout.algorithm.mechanisms.clamp import Clamp
+        >>> from turnout.algorithm import Clamp
         >>> Clamp(epsilon=1.0).probability(np.array([0.0, 0.5, 1.0]), Public()).round(3)
         array([0.269, 0.5  , 0.731])
     """

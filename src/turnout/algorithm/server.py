@@ -22,7 +22,7 @@ class ServerState(NamedTuple):
         controller: the controller's own state.
 
     Example:
-        >>> from turnout.algorithm.controllers import IntegralController
+        >>> from turnout.algorithm import IntegralController
         >>> ServerState.start(IntegralController(gain=0.1, initial=2.0))
         ServerState(round=0, signals=(2.0, 2.0), controller=IntegralState(signal=2.0))
     """
@@ -92,7 +92,7 @@ def server_step(
     Paper: Algorithm 1.
 
     Example:
-        >>> from turnout.algorithm.controllers import IntegralController
+        >>> from turnout.algorithm import IntegralController
         >>> controller = IntegralController(gain=0.1, initial=2.0)
         >>> state = server_step(controller, ServerState.start(controller), total=20, capacity=30)
         >>> state.round, state.signals

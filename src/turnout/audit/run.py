@@ -170,7 +170,7 @@ class Finding:
         exact: all words of the real coin were counted, so that the bound has no error.
 
     Example:
-        >>> from turnout.audit.claims import per_report
+        >>> from turnout.audit import per_report
         >>> claim = per_report(1.0, rounds=1)[0]
         >>> Finding(claim, 1.2, "a yes: cheap, not expensive", 900, 1000, 100, 1000).refuted
         True
@@ -329,7 +329,7 @@ def audit(
         AuditInterrupted: Ctrl-C during the tests; carries the outcome so far.
 
     Example:
-        >>> from turnout.audit.claims import per_report
+        >>> from turnout.audit import per_report
         >>> audit(lambda costs, signals: [costs.slope(0.5)[0] < 1], per_report(1.0, 1), trials=500).verdict
         'refuted'
     """

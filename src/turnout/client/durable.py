@@ -128,7 +128,7 @@ class DurableClient:
 
     Example:
         >>> import tempfile, turnout
-        >>> from turnout.client.ledger import Limit
+        >>> from turnout.client import Limit
         >>> costs = turnout.PolynomialCosts([[3.0]], powers=(2,))
         >>> with tempfile.TemporaryDirectory() as home:
         ...     limit, witness = Limit(100, 1.0), f"{home}/witness"

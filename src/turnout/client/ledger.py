@@ -40,7 +40,7 @@ from typing import Any, NoReturn
 from turnout.client.limit import Limit, as_epsilon, as_round
 from turnout.client.witness import Note, Witness, usual_place
 from turnout.errors import FileProblem, TurnoutError, invalid
-from turnout.files import PATIENCE, Disk, Head, Journal
+from turnout.files import LOCK_SECONDS, Disk, Head, Journal
 from turnout.privacy import Account, Kind, Spending, plain
 
 DELTA = 1e-6
@@ -163,7 +163,7 @@ class Ledger:
         path, disk = Path(path), disk or Disk()
         if limit is None and usual is None and not path.exists():
             raise FileProblem(f"{path}: no such ledger: give limit=Limit(...) to begin one")
-        journal = Journal(path, "ledger", disk, PATIENCE)
+        journal = Journal(path, "ledger", disk, LOCK_SECONDS)
         try:
             named = witness if witness is not None else _last_place(journal) or usual_place(path)
             place = Path(os.path.realpath(named))

@@ -4,9 +4,19 @@ Tests put their faults in at one place, `Disk`.
 """
 
 from turnout.files.atomic import check_new, check_writable, whole_file
-from turnout.files.journal import PATIENCE, Disk, Head, InUse, Journal, entries_of
+from turnout.files.journal import LOCK_SECONDS, Disk, Head, InUse, Journal, entries_of
 
-__all__ = ["PATIENCE", "Disk", "Head", "InUse", "Journal", "check_new", "check_writable", "entries_of", "whole_file"]
+__all__ = [
+    "LOCK_SECONDS",
+    "Disk",
+    "Head",
+    "InUse",
+    "Journal",
+    "check_new",
+    "check_writable",
+    "entries_of",
+    "whole_file",
+]
 
 
 def __dir__() -> list[str]:

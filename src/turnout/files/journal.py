@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 from turnout.errors import FileProblem, TurnoutError
 
-PATIENCE = 10.0
+LOCK_SECONDS = 10.0
 """Seconds to wait for another process that shares the file: a turn takes some milliseconds."""
 
 _SEAL = len(', "hash": "') + 64 + len('"}')
@@ -180,7 +180,7 @@ class Journal:
         self._holds = False
 
     @contextmanager
-    def turn(self, patience: float = PATIENCE) -> Iterator[list[dict[str, Any]]]:
+    def turn(self, patience: float = LOCK_SECONDS) -> Iterator[list[dict[str, Any]]]:
         """Hold a shared file for a moment; gives the entries that others have added since.
 
         Raises:

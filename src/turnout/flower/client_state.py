@@ -28,7 +28,7 @@ from turnout.files import Disk, InUse
 from turnout.flower.protocol import RECORD, Question
 from turnout.problem import ENROLMENT, Costs, PolynomialCosts
 
-PATIENCE = 10.0
+LOCK_SECONDS = 10.0
 """Seconds to wait for another process of this client that is just deciding."""
 
 _COMPARED: set[tuple[Path, Path]] = set()
@@ -173,7 +173,7 @@ def _acknowledge(client: DurableClient, question: Question) -> None:
 
 
 def _when_free(action: Callable[[], Result]) -> Result:
-    end = time.monotonic() + PATIENCE
+    end = time.monotonic() + LOCK_SECONDS
     while True:
         try:
             return action()

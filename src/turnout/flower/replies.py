@@ -1,4 +1,7 @@
-"""Updates are checked before they reach the strategy: an invalid one is counted as a fault and left out."""
+"""The updates of a round: how much each counts, whether it is valid, and stored ones for clients that stay away.
+
+An invalid update is counted as a fault and left out before it reaches the strategy.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ FLOOR = 0.2
 
 INVERSE, STORED, PLAIN = "inverse-participation", "stored-updates", "plain"
 KINDS = (INVERSE, STORED, PLAIN)
-"""Stored updates are used with inverse-participation weights; see `turnout.flower.replies`."""
+"""Stored updates are used with inverse-participation weights; see `StoredUpdates`."""
 
 
 class ParticipationBook:

@@ -103,7 +103,7 @@ def _anybody(clients: int, capacity: float) -> Problem:
     return Problem(PolynomialCosts(np.ones((clients, 1)), (2,)), capacity)
 
 
-PATIENCE = 8
+MOST_LOOKS = 8
 """Reads of the node list in one `configure_train`; a strategy that reads it more often waits for more nodes."""
 
 
@@ -134,7 +134,7 @@ class ParticipantsGrid(Grid):
             StillWaiting: the strategy has asked too often: it would wait for ever.
         """
         self._looks += 1
-        if self._looks > PATIENCE:
+        if self._looks > MOST_LOOKS:
             raise StillWaiting(f"the strategy waits for more than the {len(self._nodes)} nodes that participate")
         return list(self._nodes)
 

@@ -5,9 +5,7 @@ Every epsilon says per report or in total, against which `Observer`, and under w
 
 from turnout.privacy.accounting import (
     EVERYTHING,
-    UP,
     Account,
-    check_delta,
     least_epsilon,
     provided,
     report_epsilon,
@@ -17,7 +15,7 @@ from turnout.privacy.accounting import (
 )
 from turnout.privacy.accounts import PublicAccount, account_of
 from turnout.privacy.certificates import Certificate, certificate, worst_of
-from turnout.privacy.filter import RenyiFilter, renyi_epsilon, renyi_to_epsilon
+from turnout.privacy.filter import RenyiFilter, renyi_to_epsilon
 from turnout.privacy.floors import Floor, best_release, floor
 from turnout.privacy.lemma import combined_epsilon, lemma_epsilon, network_epsilon
 from turnout.privacy.observer import (
@@ -59,7 +57,6 @@ __all__ = [
     "TRUSTED_AGGREGATOR",
     "UNKNOWN",
     "UNWITNESSED",
-    "UP",
     "Account",
     "Certificate",
     "Floor",
@@ -71,7 +68,6 @@ __all__ = [
     "account_of",
     "best_release",
     "certificate",
-    "check_delta",
     "combined_epsilon",
     "floor",
     "least_epsilon",
@@ -79,7 +75,6 @@ __all__ = [
     "network_epsilon",
     "plain",
     "provided",
-    "renyi_epsilon",
     "renyi_to_epsilon",
     "report_epsilon",
     "shown",

@@ -89,7 +89,7 @@ def optimum(problem: Problem) -> Optimum:
     price: so one bracketed search finds the price that meets the capacity.
 
     Example:
-        >>> from turnout.problem.costs import PolynomialCosts
+        >>> from turnout.problem import PolynomialCosts
         >>> optimum(Problem(PolynomialCosts([[1.0], [3.0]], powers=(2,)), capacity=1.0))
         Optimum(cost=0.75, price=1.5, 0 clients always, 0 never)
     """
@@ -117,7 +117,7 @@ def kkt_residual(problem: Problem, solution: Optimum) -> float:
     price * weight (only in the forbidden direction for clients at 0 or 1).
 
     Example:
-        >>> from turnout.problem.costs import PolynomialCosts
+        >>> from turnout.problem import PolynomialCosts
         >>> problem = Problem(PolynomialCosts([[1.0], [3.0]], powers=(2,)), capacity=1.0)
         >>> kkt_residual(problem, optimum(problem)) < 1e-9
         True

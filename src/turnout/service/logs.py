@@ -1,4 +1,4 @@
-"""Structured logs: one event a line, JSON for machines or a readable line on a terminal, and nothing secret in either.
+"""Structured logs: one event per line, as JSON or readable on a terminal, and nothing secret in either.
 
     log = Log("coordinator")
     log.info("round closed", round=17, participants=402, seconds=9.98)

@@ -1,4 +1,4 @@
-"""Where a coordinator listens: the parts of its URL, and how TLS verifies it."""
+"""Addresses and connections: the parts of a coordinator's URL, how TLS verifies it, and enough open files."""
 
 from __future__ import annotations
 

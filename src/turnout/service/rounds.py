@@ -24,12 +24,12 @@ GROWTH = 1.05
 """After an outage, devices are returning as long as reports grow by more than this factor: the first ones must not be
 taken for all, or the signal would rise for them and be too high for the others."""
 
-PATIENCE = 20
+MOST_STILL_ROUNDS = 20
 """The most rounds in which reports must not have grown: devices return in waves, and between two waves all seem to be
 here."""
 
-LOOKS_BACK = 2 * PATIENCE - 1
-"""Rounds: where fewer than half of the last so many had as many reports as now, `PATIENCE` is not over."""
+LOOKS_BACK = 2 * MOST_STILL_ROUNDS - 1
+"""Rounds: where fewer than half of the last so many had as many reports as now, `MOST_STILL_ROUNDS` is not over."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -186,8 +186,8 @@ def close(
 def _still_returning(heard: int, members: int, before: Sequence[ClosedRound]) -> bool:
     """Whether an outage is not over yet, though enough report: many are missing, and reports have just grown.
 
-    The number of reports must not grow for as long as the outage lasted, at most for `PATIENCE` rounds. So a single
-    bad round costs one round more, and a fleet with a bad round now and then is not frozen for ever.
+    The number of reports must not grow for as long as the outage lasted, at most for `MOST_STILL_ROUNDS` rounds. So a
+    single bad round costs one round more, and a fleet with a bad round now and then is not frozen for ever.
 
     Example:
         >>> outage = [ClosedRound(k, 1.0, 5.0, np.empty(0, np.uint8), 0, 0, 100, 5, True) for k in range(30)]
@@ -230,7 +230,7 @@ def thinning(rules: Rules, closed: ClosedRound, members: Members) -> float:
     Example:
         >>> from turnout.algorithm import Clamp
         >>> from turnout.algorithm import SelfTuningController
-        >>> from turnout.service.rules import Safety
+        >>> from turnout.service import Safety
         >>> rules = Rules(Clamp(1.0), SelfTuningController(), Safety("absent"))  # a prior worth 10 rounds
         >>> devices = Members(np.ones(2, np.int64), np.zeros(2, np.int64), np.ones(2, np.bool_))
         >>> closed = ClosedRound(9, 1.0, 1.0, np.array([NO, MISSING], np.uint8), 0, 0, 2, 1, True)

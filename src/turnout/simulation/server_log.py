@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from turnout.algorithm import Controller, IntegralController, IntegralState, ServerState, server_step
+from turnout.errors import invalid
 from turnout.problem import Array
 from turnout.simulation.trajectory import Trajectory
 
@@ -44,9 +45,15 @@ class ServerLog:
     @classmethod
     def resume(cls, before: Trajectory, controller: Controller, capacity: float, rounds: int) -> ServerLog:
         """The log of a run as it was when it stopped, for so many rounds more."""
-        done, held = before.rounds, before.controller_state  # of a run that was read from a file, by name
+        done, held = before.rounds, before.controller_numbers or {}
         log = cls.start(controller, capacity, done + rounds)
-        state = type(log.server.controller)(**(held if isinstance(held, dict) else held._asdict()))
+        kind = type(log.server.controller)
+        if set(held) != set(kind._fields):
+            remedy = "give one of the same kind, or start a run of its own from the last signal"
+            raise invalid(
+                "controller", f"with a state of {', '.join(held)}, as in the run to continue", controller, remedy
+            )
+        state = kind(**held)
         log.signal[:done], log.signal[done] = before.signal, state.signal
         log.participants[:done], log.capacities[:done] = before.participants, before.capacity
         log.server = ServerState(done, log._signals_at(done), state)

@@ -79,6 +79,12 @@ class Trajectory:
     provenance: dict[str, Any] = field(default_factory=dict)
 
     @property
+    def controller_numbers(self) -> dict[str, float] | None:
+        """The server's final state by name; None if it was not kept."""
+        held = self.controller_state  # of a run that was read from a file, by name already
+        return held if held is None or isinstance(held, dict) else dict(held._asdict())
+
+    @property
     def rounds(self) -> int:
         """How many rounds were run."""
         return len(self.participants)
@@ -313,7 +319,7 @@ def _save(trajectory: Trajectory, path: str | Path) -> None:
         "format": _FORMAT,
         "keep": trajectory.keep.settings(),
         "problem_capacity": None if trajectory.problem is None else trajectory.problem.capacity,
-        "controller_state": None if trajectory.controller_state is None else trajectory.controller_state._asdict(),
+        "controller_state": trajectory.controller_numbers,
         "provenance": provenance
         | {
             "mechanism": {

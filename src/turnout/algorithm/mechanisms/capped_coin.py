@@ -25,7 +25,7 @@ class CappedCoin(Mechanism):
         cap: in (0, 1).
 
     Example:
-        >>> from turnout.algorithm.mechanism import Public
+        >>> from turnout.algorithm import Public
         >>> CappedCoin(beta=1.0, cap=0.8).probability([0.0, 0.5, 1.0], Public()).round(3)
         array([0.184, 0.592, 0.837])
     """

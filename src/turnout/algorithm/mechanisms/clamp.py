@@ -22,7 +22,7 @@ class Clamp(Mechanism):
         center: of the box, in (0, 1): 0.5, or capacity / clients where that is far from 0.5.
 
     Example:
-        >>> from turnout.algorithm.mechanism import Public
+        >>> from turnout.algorithm import Public
         >>> Clamp(epsilon=1.0).probability([0.0, 0.5, 1.0], Public()).round(3)
         array([0.269, 0.5  , 0.731])
     """

@@ -15,7 +15,7 @@ class Classical(Mechanism):
     Paper: Algorithm 2, the classical algorithm (QoSPA).
 
     Example:
-        >>> from turnout.algorithm.mechanism import Public
+        >>> from turnout.algorithm import Public
         >>> Classical().probability([0.2, 1.5], Public())
         array([0.2, 1. ])
     """

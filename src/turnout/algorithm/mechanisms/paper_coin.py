@@ -38,7 +38,7 @@ class PaperCoin(Mechanism):
     Paper: Algorithm 3, Eqs. (8) to (10).
 
     Example:
-        >>> from turnout.algorithm.mechanism import Public
+        >>> from turnout.algorithm import Public
         >>> PaperCoin(beta=1.0).probability([0.0, 0.5, 1.0], Public()).round(3)
         array([0.184, 0.592, 1.   ])
     """

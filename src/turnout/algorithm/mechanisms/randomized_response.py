@@ -20,7 +20,7 @@ class RandomizedResponse(Mechanism):
         epsilon: per report, above 0.
 
     Example:
-        >>> from turnout.algorithm.mechanism import Public
+        >>> from turnout.algorithm import Public
         >>> RandomizedResponse(epsilon=2.0).probability([0.0, 0.5, 1.0], Public()).round(3)
         array([0.119, 0.5  , 0.881])
     """

@@ -47,7 +47,7 @@ class TrackingClamp(Mechanism):
 
     Example:
         >>> import numpy as np
-        >>> from turnout.algorithm.mechanism import Public
+        >>> from turnout.algorithm import Public
         >>> TrackingClamp(epsilon=1.0).probability([0.0, 0.0], Public(average=np.array([0.5, 0.9]))).round(3)
         array([0.269, 0.837])
     """

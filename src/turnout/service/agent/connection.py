@@ -1,4 +1,7 @@
-"""How a device's requests travel: standard-library HTTP, one connection kept open, everything bounded."""
+"""How a device talks to its coordinator: standard-library HTTP, one connection kept open, everything bounded.
+
+Above it stand the four requests of a device, and how each is repeated until it is answered.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What a device keeps about its enrolment: one small private file, written before anything is asked for."""
+"""What a device keeps about its enrolment: one small private file, written before anything is asked for.
+
+And what can be read of it and of the ledger beside it, for `turnout join --status`.
+"""
 
 from __future__ import annotations
 

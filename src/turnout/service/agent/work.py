@@ -1,4 +1,4 @@
-"""A device's work as two commands: one that does it, one that ends it."""
+"""A device's work: what it may be, the lease that bounds it, and work as two commands: one does it, one ends it."""
 
 from __future__ import annotations
 

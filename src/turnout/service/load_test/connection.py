@@ -1,4 +1,7 @@
-"""One device's connection as the fleet has it: a request goes out as bytes, a small parser takes the answer apart."""
+"""The connections of a load test: a request goes out as bytes, and a small parser reads the answer.
+
+`Switchboard` holds those of all devices, and says when each tries again.
+"""
 
 from __future__ import annotations
 

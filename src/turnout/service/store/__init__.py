@@ -10,7 +10,6 @@ from turnout.service.store.sqlite import SqliteStore, SqliteTables, back_up
 from turnout.service.store.store import (
     MODES,
     PAUSED,
-    RUNNING,
     SCHEMA,
     STOPPED,
     TAKEN,
@@ -28,7 +27,6 @@ from turnout.service.store.store import (
 __all__ = [
     "MODES",
     "PAUSED",
-    "RUNNING",
     "SCHEMA",
     "SQLITE_TYPES",
     "STOPPED",

@@ -1,4 +1,4 @@
-"""Restore a run from a copy, into any kind of store."""
+"""Open a store by its address, and restore a run from a copy into any kind of store."""
 
 from __future__ import annotations
 

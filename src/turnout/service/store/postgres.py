@@ -128,7 +128,7 @@ def _without_secrets(location: str) -> str:
     return re.sub(r"//.*@", "//", location).split("?")[0]
 
 
-PATIENCE = 10.0
+RECONNECT_SECONDS = 10.0
 """Seconds for which a lost connection is tried again: a restart of the server is no failure."""
 
 LEADER, BUILDER = 0x7475726E6F757401, 0x7475726E6F757402
@@ -290,7 +290,7 @@ class PostgresStore(SqlStore):
         return self._patiently(attempt)
 
     def _patiently(self, attempt: Callable[[], T]) -> T:
-        end = time.monotonic() + PATIENCE
+        end = time.monotonic() + RECONNECT_SECONDS
         while True:
             try:
                 return attempt()

@@ -16,7 +16,7 @@ from turnout.service.store.schema import ADDED_TO, SQLITE_TYPES, Row, Tables, cr
 from turnout.service.store.sql import SqlStore
 from turnout.service.store.store import StoreProblem
 
-PATIENCE = 10.0
+LOCK_SECONDS = 10.0
 """Seconds to wait for another process that is writing."""
 
 ALONE = "BEGIN IMMEDIATE"
@@ -111,7 +111,7 @@ class SqliteStore(SqlStore):
             return sqlite3.connect(
                 f"{self._path.as_uri()}?mode=rw",
                 uri=True,
-                timeout=PATIENCE,
+                timeout=LOCK_SECONDS,
                 isolation_level=None,
                 check_same_thread=False,
             )

@@ -137,7 +137,7 @@ class Store(Protocol):
         StoreProblem: from every method, if the store fails; the message says why and what to do.
 
     Example:
-        >>> from turnout.service.store.sqlite import SqliteStore
+        >>> from turnout.service.store import SqliteStore
         >>> SqliteStore.shared
         False
     """

@@ -62,7 +62,7 @@ def choose_engine(
         from turnout.simulation.engines.numba.engine import NumbaEngine
 
         return NumbaEngine(clients, threads), why
-    raise NotImplementedError(f"engine {name!r} is in ENGINES, but `choose` does not make it: add its branch here")
+    raise NotImplementedError(f"engine {name!r} is in ENGINES, but `choose_engine` has no branch for it: add one")
 
 
 def named_options(choice: EngineChoice) -> tuple[JaxOptions | RayOptions | None, str]:

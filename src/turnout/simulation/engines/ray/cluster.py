@@ -14,7 +14,7 @@ from turnout.problem import Array
 from turnout.simulation.clients import SimulatedClients
 from turnout.simulation.engines.ray.shard import Shard
 
-_PATIENCE = 60.0
+_ANSWER_SECONDS = 60.0
 """Seconds without any shard finding its place after which a start is given up, for few clients."""
 
 _SLOWEST = 1e5
@@ -133,7 +133,7 @@ class RayCluster:
         self._lost = (causes.RayActorError, causes.ObjectLostError, causes.NodeDiedError, causes.OutOfMemoryError)
         how = _enter(size)
         self._left = False
-        self._memory, self._patience = 0, _PATIENCE
+        self._memory, self._patience = 0, _ANSWER_SECONDS
         nodes = [node for node in self._ray.nodes() if node["Alive"]]
         self._nodes = f"{len(nodes)} {'node' if len(nodes) == 1 else 'nodes'}"
         self.cores = max(1, int(self._free("CPU")))
@@ -162,7 +162,7 @@ class RayCluster:
                     "add nodes, simulate fewer clients, or start the cluster with more of it",
                 )
         self._memory = -(-size.working // shards)
-        self._patience = _PATIENCE + size.clients / shards / _SLOWEST
+        self._patience = _ANSWER_SECONDS + size.clients / shards / _SLOWEST
 
     def start(self, clients: SimulatedClients, participations: Array, rounds: Array | float) -> Any:
         """A new actor, on a core of its own while there is one; where a lost node leaves none, cores are shared."""

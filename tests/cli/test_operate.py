@@ -113,13 +113,13 @@ def table(path):
 class TestRestore:
     def test_it_is_paused_and_says_what_it_has_brought_back_and_undone(self, tmp_path):
         store, back = lived(tmp_path / "run.db"), tmp_path / "back.db"
-        store.change("me", capacity=3.5)
+        store.change("me", capacity=1.5)
         operate("backup", tmp_path / "copy.db", "--store", tmp_path / "run.db")
         store.withdraw(2, "me", "revoked")
         store.change("me", capacity=1.0)
         said = operate("restore", tmp_path / "copy.db", "--store", back)
         assert f"{back}: run night-shift is restored, and paused" in said
-        assert "as of 2100-01-01 00:00:30 UTC: round 4, capacity 3.5, mode running, 3 members" in said
+        assert "as of 2100-01-01 00:00:30 UTC: round 4, capacity 1.5, mode running, 3 members" in said
         assert "undone: every enrolment, revocation, code, capacity and mode since then" in said
         assert said.index("operate revoke") < said.index("turnout serve") < said.index("operate resume")
         restored = open_store(str(back))

@@ -515,15 +515,15 @@ def by_fleet(folder: Path, **rules: Any) -> list[Any]:
 def by_agents(folder: Path, **rules: Any) -> list[Any]:
     """Eight durable clients; also the bits, what counted, and the ledger in their files."""
     from service.agents import on_file, reserved
-    from turnout.service.agent import Agent
+    from turnout.client import Owner
+    from turnout.service.agent import Agent, AgentSeams
 
     size, rounds = 8, 10
     costs, places = paper_population(6, size).costs, [folder / f"device-{number}" for number in range(size)]
 
     def play(number: int) -> str:
-        where = {"witness": folder / f"witness-{number}", "code": codes[number]}
-        dice = {"coins": SeededCoins(5), "client_id": number}
-        with Agent(url, places[number], costs[[number]], **where, **dice) as agent:
+        owner, seams = Owner(witness=folder / f"witness-{number}"), AgentSeams(coins=SeededCoins(5), client_id=number)
+        with Agent(url, places[number], costs[[number]], code=codes[number], owner=owner, seams=seams) as agent:
             return str(agent.run(rounds))
 
     with coordinator(folder, size, **rules) as (url, codes, location), ThreadPoolExecutor(size) as pool:

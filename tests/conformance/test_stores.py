@@ -40,6 +40,15 @@ def test_a_run_begins_once(places):
     assert (again.devices(), again.changes(), list(again.history()), again.closed(0)) == ([], [], [], None)
 
 
+def test_a_capacity_above_the_hard_limit_is_refused(places):
+    kept = places.open(places.new(), create=True)
+    kept.begin(replace(RUN, settings={"safety": {"missing": "absent", "hard_limit": 700.0}}), START, 600)
+    with pytest.raises(ValueError, match="capacity must be at most the hard limit of 700, got 701"):
+        kept.change("me", capacity=701.0)
+    assert kept.control().capacity == 600.0
+    assert kept.change("me", capacity=700.0).capacity == 700.0
+
+
 def test_without_a_run_there_is_nothing_to_do(places, tmp_path):
     kept = places.open(places.new(), create=True)
     tries = [

@@ -31,7 +31,10 @@ Missing = Annotated[
 HardLimit = Annotated[float | None, typer.Option(help="The largest turnout ever acknowledged.", show_default="none")]
 RunName = Annotated[str | None, typer.Option(help="The run's name.", show_default="from the time")]
 RoundSeconds = Annotated[float | None, typer.Option(help="Seconds between rounds, at least.", show_default="10")]
-Deadline = Annotated[float | None, typer.Option(help="Seconds until a round closes anyway.", show_default="3/2 of it")]
+Deadline = Annotated[
+    float | None,
+    typer.Option(help="Seconds until a round closes anyway.", show_default="3/2 of --round-seconds, at least 5"),
+]
 Lease = Annotated[float | None, typer.Option(help="Seconds that work lasts unrenewed.", show_default="deadline")]
 WaitFor = Annotated[int | None, typer.Option(help="Close no round with fewer enrolled devices.", show_default="1")]
 Host = Annotated[str, typer.Option(help="Where to listen.")]

@@ -110,7 +110,7 @@ class SqlStore:
     def change(self, who: str, *, capacity: float | None = None, mode: str | None = None) -> Control:
         """Set one of them or both; the log has the old and new values, or nothing if they are the same."""
         if capacity is not None:
-            _check_capacity(capacity)
+            _check_capacity(capacity, self.run())
         if mode is not None and mode not in MODES:
             raise invalid("mode", f"one of {', '.join(MODES)}", repr(mode), "'paused' closes no round until 'running'")
 
@@ -316,6 +316,10 @@ def _note(tables: Tables, who: str, what: str, detail: str) -> None:
     tables.do(insertion("log"), line, time.time(), who, what, detail)
 
 
-def _check_capacity(capacity: float) -> None:
+def _check_capacity(capacity: float, run: Run | None = None) -> None:
     if not 0.0 < capacity < math.inf:
         raise invalid("capacity", "above 0 and finite", capacity, "give the turnout that is needed in each round")
+    limit = None if run is None else run.settings.get("safety", {}).get("hard_limit")
+    if limit is not None and capacity > limit:
+        remedy = "give less: a hard limit is fixed when a run begins"
+        raise invalid("capacity", f"at most the hard limit of {limit:g}", capacity, remedy)

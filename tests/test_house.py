@@ -85,7 +85,6 @@ ROOMS = {  # whose tests may enter which packages: they change what these use, o
     "conformance": ("algorithm", "problem", "simulation", "service"),
     "statistical": ("algorithm",),
     "report": ("report", "cli"),
-    "cli": ("cli", "plan"),
     "client": ("client", "flower", "service"),
     "flower": ("flower", "client"),
     "service": ("service", "client"),

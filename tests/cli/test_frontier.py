@@ -7,9 +7,8 @@ import typer
 from typer.testing import CliRunner
 
 from report.browser import chromium, opened
-from turnout import paper_population
+from turnout import paper_population, plan
 from turnout.cli.plan import frontier
-from turnout.plan import frontiers as plan
 from turnout.privacy import OBSERVERS, OTHERS_REPORT, PUBLIC_DESIGN, RELEASED_ONCE, TRUSTED_AGGREGATOR
 from turnout.report import frontier_page, frontier_rows, notes
 

@@ -259,7 +259,7 @@ def test_a_file_that_may_not_be_written_is_refused(writable_folder):
 
 def test_a_store_that_stays_locked_is_said_to_be(path, monkeypatch):
     begun(path).close()
-    monkeypatch.setattr(sqlite_store, "PATIENCE", 0.05)
+    monkeypatch.setattr(sqlite_store, "LOCK_SECONDS", 0.05)
     kept, holder = SqliteStore(path), sqlite3.connect(path, isolation_level=None)
     holder.execute("BEGIN IMMEDIATE")
     with pytest.raises(StoreProblem, match="locked: another process keeps it locked"):

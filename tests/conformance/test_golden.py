@@ -31,24 +31,6 @@ ENGINES = {
     "ray": on_shards,
 }
 
-WITH_MORE_OPTIONS = "paper-coin by client"
-SOME = {
-    "costs and lags": ("weighted, lag 1", "odd powers, lag 0", "drawn, lag 1"),
-    "controllers": ("self-tuning, paper-coin", "integral, lag 0"),
-    "records": ("as usual", "all averages", "no state"),
-    "sizes": ("7 clients", "1030 clients", "16388 clients", "40000 clients"),
-    "continued runs": ("goes on", "goes on from a prior", "goes on with another mechanism"),
-    "the paper's settings": ("classical", "beta=3.5"),
-}
-
-
-def is_quick(group, name):
-    """Whether an engine checks the case in every run of the tests: most of its time goes into compiling kernels."""
-    if group == "mechanisms and options":
-        mechanism, option = name.rsplit(", ", 1)
-        return option == "plain" or (mechanism == WITH_MORE_OPTIONS and option in ("prior", "all"))
-    return name in SOME[group]
-
 
 def changed(group, found):
     """The cases whose digests are others than in the file; the machine's library is named if that may be why."""
@@ -58,8 +40,8 @@ def changed(group, found):
     )
 
 
-def check(group, engine, chosen):
-    cases = {name: case for name, case in CASES[group].items() if chosen(group, name)}
+def check(group, engine):
+    cases = CASES[group]
     if engine in ("numba", "jax"):  # these run polynomials alone
         cases = {name: case for name, case in cases.items() if not name.startswith(OWN)}
     assert cases
@@ -73,21 +55,15 @@ def test_the_file_holds_these_cases_and_no_others():
 
 @pytest.mark.parametrize("group", CASES)
 def test_every_case_on_the_readable_engine(group):
-    check(group, "numpy", lambda group, name: True)
-
-
-@pytest.mark.parametrize("engine", ["numba", "jax", "ray"])
-@pytest.mark.parametrize("group", CASES)
-def test_cases_on_the_other_engines(group, engine):
-    on_ray = ("paper-coin by client", "clamp", "memoized") if group == "mechanisms and options" else ("",)
-    check(group, engine, lambda group, name: is_quick(group, name) and (engine != "ray" or name.startswith(on_ray)))
+    check(group, "numpy")
 
 
 @pytest.mark.deployment
 @pytest.mark.parametrize("engine", ["numba", "jax", "ray"])
 @pytest.mark.parametrize("group", CASES)
 def test_every_case_on_every_engine(group, engine):
-    check(group, engine, lambda group, name: True)
+    """Long, since kernels are compiled; that engines agree with each other is tested in test_engines.py."""
+    check(group, engine)
 
 
 @pytest.mark.parametrize("group", OTHERS)

@@ -214,7 +214,8 @@ def frontier(
     if output is not None:
         plotly_source()  # says what to install, before any work is done
     if observer not in (*OBSERVERS, _BOTH):
-        raise invalid("--observer", "every-report, sum or both", repr(observer), "who is the observer?")
+        remedy = "use every-report; sum needs an aggregator that is trusted"
+        raise invalid("--observer", "every-report, sum or both", repr(observer), remedy)
     if honest is not None and observer == EVERY_REPORT:
         allowed = "given with --observer sum or both"
         raise invalid("--honest", allowed, honest, "leave it out: this observer sees each report by itself")

@@ -107,7 +107,8 @@ def print_summary(trajectory: Trajectory, facts: dict[str, Any]) -> None:
     from turnout.simulation import mechanisms_in_words
 
     table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
-    table.add_row("run", f"{facts['rounds']:,} rounds of {facts['clients']:,} clients, seed {facts['seed']}")
+    seed = "" if facts["seed"] is None else f", seed {facts['seed']}"  # a fleet's run has none
+    table.add_row("run", f"{facts['rounds']:,} rounds of {facts['clients']:,} clients{seed}")
     table.add_row("mechanism", escape(mechanisms_in_words(trajectory.provenance)))
     table.add_row("privacy", escape(facts["privacy"]))
     table.add_row("controller", escape(in_words(facts["controller"])))

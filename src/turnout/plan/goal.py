@@ -61,7 +61,8 @@ class Goal:
         if not 0.0 < self.delta < 1.0:
             raise invalid("delta", "above 0 and below 1", self.delta, "try 1e-6")
         if self.observer not in OBSERVERS:
-            raise invalid("observer", " or ".join(map(repr, OBSERVERS)), repr(self.observer), "who is the observer?")
+            remedy = "use every-report; sum only where a trusted aggregator shows the server totals alone"
+            raise invalid("observer", " or ".join(map(repr, OBSERVERS)), repr(self.observer), remedy)
         if self.honest is not None and (self.observer != SUM or not 0 <= self.honest <= self._others):
             allowed = f"from 0 to {self._others}, and only for an observer of the {SUM!r}"
             remedy = "give a number that the observer cannot lower; a client who observes knows its own report"

@@ -65,7 +65,8 @@ class Observer:
 
     def __post_init__(self) -> None:
         if self.sees not in OBSERVERS:
-            raise invalid("observer", " or ".join(map(repr, OBSERVERS)), repr(self.sees), "who is the observer?")
+            remedy = "use every-report; sum only where a trusted aggregator shows the server totals alone"
+            raise invalid("observer", " or ".join(map(repr, OBSERVERS)), repr(self.sees), remedy)
         if self.missing not in (ABSENT, LAST):
             raise invalid("missing", f"{ABSENT!r} or {LAST!r}", repr(self.missing), "choose how silence is counted")
         if self.sees == EVERY_REPORT and self.honest is not None:

@@ -156,6 +156,7 @@ def _turnout(page: Page, runs: Sequence[ShownRun]) -> None:
     spreads = [_spread(run, relative) for run in runs]
     aim = 100.0 if relative else runs[0].capacity
     highest = max(float(np.max(spread["y"])) for spread in spreads)
+    last = min(TAIL, *(run.trajectory.rounds for run in runs))
     page.heading("Turnout at the end")
     page.figure(
         chart(
@@ -164,7 +165,7 @@ def _turnout(page: Page, runs: Sequence[ShownRun]) -> None:
             y="Share of rounds per point (%)" if relative else "Share of rounds (%)",
             hovermode="closest",
         ),
-        f"How the last {TAIL} rounds spread around the capacity: the narrower, the steadier the server's supply.",
+        f"How the last {last:,} rounds spread around the capacity: the narrower, the steadier the server's supply.",
         height=320,
     )
 

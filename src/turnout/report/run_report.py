@@ -83,7 +83,7 @@ def _facts_of_one(run: ShownRun) -> list[tuple[str, object, str]]:
     unit = "sum of weights" if run.is_weighted else "needed in each round"
     price = "" if run.best is None else f"optimal price {run.best.price:.4g}"
     facts: list[tuple[str, object, str]] = [
-        ("Rounds", trajectory.rounds, f"seed {trajectory.provenance['seed']}"),
+        ("Rounds", trajectory.rounds, _seed(trajectory)),
         ("Clients", run.clients, "" if run.present == run.clients else f"{run.present:,} at the end"),
         ("Capacity", run.capacity, "at the end" if changes else unit),
         ("Turnout", _count(tail.mean()), f"± {_count(tail.std())}, last {len(tail)} rounds"),
@@ -228,3 +228,9 @@ def _percent(value: float | None) -> str:
 def _extent(values: Sequence[float]) -> str:
     low, high = min(values), max(values)
     return f"{low:,.10g}" if low == high else f"{low:,.10g}–{high:,.10g}"
+
+
+def _seed(trajectory: Trajectory) -> str:
+    """What a run was drawn from; a fleet's has no seed."""
+    seed = trajectory.provenance["seed"]
+    return "of a fleet" if seed is None else f"seed {seed}"

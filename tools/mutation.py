@@ -253,7 +253,13 @@ class TooSlow(Exception):
 
 
 def too_slow(number: int, frame: Any) -> None:
-    """Ends a slow test."""
+    """Ends a slow test; a moment later if coverage is at work, which would never let go of its lock."""
+    caller = frame
+    while caller is not None:
+        if "coverage" in Path(caller.f_code.co_filename).parts:
+            signal.setitimer(signal.ITIMER_PROF, 0.01)
+            return
+        caller = caller.f_back
     raise TooSlow
 
 

@@ -12,7 +12,7 @@ from turnout.algorithm import CappedCoin, Clamp, Memoized, RandomizedResponse, T
 from turnout.algorithm.client import SMALLEST_AVERAGE
 from turnout.algorithm.mechanism import Public
 from turnout.algorithm.mechanisms.tracking_clamp import MARGIN, margin
-from turnout.algorithm.thresholds import WORDS, growth, holds, widest_box
+from turnout.algorithm.thresholds import WORDS, growth, holds, on_the_coin, widest_box
 from turnout.privacy import certificate
 
 EPSILONS = [0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 7.5, 10.0]
@@ -257,3 +257,11 @@ def test_the_largest_epsilon_has_a_box_and_a_hopeless_one_is_refused():
     assert high == 1.0 - low
     with pytest.raises(ValueError, match="large enough for a box of 53 bits"):
         widest_box(1e-17, 0.3)
+
+
+@pytest.mark.parametrize("chance", [0.1, 0.3, 1e-5])
+def test_both_ends_of_a_box_on_the_coin_count_its_words(chance):
+    words = math.ceil(Fraction(chance) * WORDS)
+    assert words != math.floor(Fraction(chance) * WORDS), "or nothing would be rounded"
+    low, high = on_the_coin(chance, chance)
+    assert (Fraction(low) * WORDS, Fraction(high) * WORDS) == (words, words)

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from turnout import Classical, IntegralController, Keep, paper_population, simulate
 from turnout.attack import AttackErrors, attack_case, usual_cases
 from turnout.cli.attack import attack
-from turnout.report import attack_page, attack_rows, percent
+from turnout.report import attack_page, attack_rows, error_percent
 from turnout.settings import Table
 from turnout.simulation import run_from_settings
 
@@ -145,7 +145,7 @@ def test_the_table_of_the_document():
     for case in cases:
         checkpoints = [100, 300] if case.budget == 300 or case.name == "classical" else [100]
         for errors, said in zip(attack_case(case, run, checkpoints), table[case.name], strict=False):
-            assert float(percent(errors.cost)[:-2]) == pytest.approx(said, rel=0.02), (case.name, errors.rounds)
+            assert float(error_percent(errors.cost)[:-2]) == pytest.approx(said, rel=0.02), (case.name, errors.rounds)
 
 
 def test_what_the_document_concludes_is_in_its_table():

@@ -3,7 +3,7 @@
 A page is one HTML file that needs no network; `plot` draws with matplotlib.
 """
 
-from turnout.report.attack_report import PRIOR, Lines, attack_page, attack_rows, priors
+from turnout.report.attack_report import PRIOR, Lines, attack_page, attack_rows, error_percent, priors
 from turnout.report.frontier_report import FORBIDDEN, LOWEST, frontier_page, frontier_rows, heading, notes, percent
 from turnout.report.page import Markup, Page, escape, plotly_source
 from turnout.report.picture import STYLE, plot
@@ -27,6 +27,7 @@ __all__ = [
     "band",
     "bars",
     "chart",
+    "error_percent",
     "escape",
     "frontier_page",
     "frontier_rows",

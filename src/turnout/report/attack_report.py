@@ -23,9 +23,9 @@ def attack_rows(lines: Lines) -> tuple[list[str], list[list[str]]]:
         [['knowing the prior alone', '33 %'], ['classical', '7.2 %']]
     """
     rounds = sorted({errors.rounds for found in lines.values() for errors in found} - {0})
-    rows = [[name, *[_percent(value)] * len(rounds)] for name, value in priors(lines).items()]
+    rows = [[name, *[error_percent(value)] * len(rounds)] for name, value in priors(lines).items()]
     for name, found in lines.items():
-        known = {errors.rounds: _percent(errors.cost) for errors in found}
+        known = {errors.rounds: error_percent(errors.cost) for errors in found}
         rows.append([name, *(known.get(number, NOTHING[1]) for number in rounds)])
     return ["", *(f"{number:,}" for number in rounds)], rows
 
@@ -38,11 +38,11 @@ def priors(lines: Lines) -> dict[str, float]:
     return {f"{PRIOR}: {name}": cost for name, cost in found.items()}
 
 
-def _percent(value: float) -> str:
+def error_percent(value: float) -> str:
     """A percentage with two digits.
 
     Example:
-        >>> _percent(0.00783), _percent(0.0154), _percent(0.198)
+        >>> error_percent(0.00783), error_percent(0.0154), error_percent(0.198)
         ('0.78 %', '1.5 %', '20 %')
     """
     number = 100.0 * value

@@ -25,7 +25,6 @@ from turnout.service.protocol import (
     tag_of,
 )
 from turnout.service.rounds import (
-    LOOKS_BACK,
     MISSING,
     NO,
     REFUSED,
@@ -37,8 +36,8 @@ from turnout.service.rounds import (
     close,
     first_position,
     pack_codes,
-    thinning,
     unpack_codes,
+    unpack_presence,
 )
 from turnout.service.rules import Rules, Safety, Timing, rules_from_settings
 
@@ -47,7 +46,6 @@ __all__ = [
     "LARGEST_BODY",
     "LARGEST_REPLY",
     "LEAVE",
-    "LOOKS_BACK",
     "MISSING",
     "NO",
     "PREFIX",
@@ -82,8 +80,8 @@ __all__ = [
     "run_in_loop",
     "start_logging",
     "tag_of",
-    "thinning",
     "unpack_codes",
+    "unpack_presence",
     "what_to_correct",
 ]
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from turnout.simulation.attendance import pieces
 from turnout.simulation.clients import SimulatedClients
 from turnout.simulation.recording import Measures
 from turnout.simulation.schedule import ABSENT, PRESENT, Span
@@ -35,7 +36,7 @@ def run_rounds(engine: Engine, setup: Setup, progress: Progress | None = None) -
         return engine.measure(recorder.keep, status)
 
     with contextlib.closing(engine), _deferred_interrupt() as stop_asked:
-        for span in setup.schedule.spans(log.round, total, len(clients), log.capacity):
+        for span, log.heard in pieces(setup.schedule, setup.problem, clients, log.round, total):
             status, log.capacity = span.status, span.capacity
             _begin(engine, clients, log, span)
             recorder.note(log.round - 1, measured)

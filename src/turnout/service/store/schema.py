@@ -23,6 +23,7 @@ COLUMNS: Mapping[str, Mapping[str, str]] = {
         "capacity": "REAL",
         "mode": "TEXT",
         "revision": "WHOLE",
+        "presence": "BYTES NULL",
     },
     "devices": {
         "slot": "INTEGER PRIMARY KEY",
@@ -52,10 +53,12 @@ COLUMNS: Mapping[str, Mapping[str, str]] = {
         "frozen": "WHOLE",
         "seconds": "REAL",
         "closed_at": "REAL",
+        "expected": "WHOLE NULL",
+        "beyond_reach": "WHOLE NULL",
     },
     "log": {"line": "INTEGER PRIMARY KEY", "at": "REAL", "who": "TEXT", "what": "TEXT", "detail": "TEXT"},
 }
-"""Every table of version 1 with its columns; nothing is NULL unless it says so. A copy of a run is a copy of these."""
+"""Every table with its columns; nothing is NULL unless it says so. A copy of a run is a copy of these."""
 
 ADDED_TO = ("books", "log")
 """Tables that are only ever added to: the database itself refuses to change or delete their rows."""
@@ -63,7 +66,13 @@ ADDED_TO = ("books", "log")
 SQLITE_TYPES = {"WHOLE": "INTEGER", "BYTES": "BLOB", "REAL": "REAL"}
 POSTGRES_TYPES = {"WHOLE": "BIGINT", "BYTES": "BYTEA", "REAL": "DOUBLE PRECISION", "INTEGER": "BIGINT"}
 
-MIGRATIONS: dict[int, Sequence[str]] = {}
+MIGRATIONS: dict[int, Sequence[str]] = {
+    1: (
+        "ALTER TABLE state ADD COLUMN presence BYTES",
+        "ALTER TABLE books ADD COLUMN expected WHOLE",
+        "ALTER TABLE books ADD COLUMN beyond_reach WHOLE",
+    ),
+}
 """Statements that bring version v to v + 1, by v; `WHOLE`, `BYTES` and `REAL` stand for the database's own types."""
 
 
@@ -153,15 +162,20 @@ def run_of(row: Row) -> Run:
     return Run(row[1], json.loads(row[2]), row[3])
 
 
+POSITION = ("round", "offered", "controller", "switched_on", "presence")
+"""The columns of table `state` that a closed round changes."""
+
+
 def position_values(position: Position) -> Row:
-    """The columns `round`, `offered`, `controller`, `switched_on`."""
+    """The columns `POSITION`."""
     controller = {name: float(value) for name, value in position.controller.items()}
-    return (int(position.round), float(position.offered), json.dumps(controller), bytes(position.on))
+    packed = bytes(position.on), bytes(position.presence)
+    return (int(position.round), float(position.offered), json.dumps(controller), *packed)
 
 
 def position_of(state: Row) -> Position:
     """From table `state`."""
-    return Position(state[1], state[2], json.loads(state[3]), bytes(state[4]))
+    return Position(state[1], state[2], json.loads(state[3]), bytes(state[4]), bytes(state[8] or b""))
 
 
 def control_of(state: Row) -> Control:
@@ -195,15 +209,18 @@ def closed_row(closed: ClosedRound) -> Row:
         int(closed.frozen),
         float(closed.seconds),
         float(closed.closed_at),
+        int(closed.expected),
+        int(closed.beyond_reach),
     )
 
 
 def closed_of(row: Row) -> ClosedRound:
     """From table `books`."""
-    round, signal, capacity, slots, packed, participants, demand, members, heard, frozen, seconds, closed_at = row
+    round, signal, capacity, slots, packed, participants, demand, members, heard, frozen, *rest = row
+    seconds, closed_at, expected, beyond_reach = rest
     codes = unpack_codes(bytes(packed), slots)
-    counts = (participants, demand, members, heard)
-    return ClosedRound(round, signal, capacity, codes, *counts, bool(frozen), seconds, closed_at)
+    counts, seen = (participants, demand, members, heard), (int(expected or 0), bool(beyond_reach))
+    return ClosedRound(round, signal, capacity, codes, *counts, bool(frozen), seconds, closed_at, *seen)
 
 
 def change_of(row: Row) -> Change:

@@ -14,6 +14,7 @@ from turnout.service import MISSING, YES, ClosedRound, Codes, Position
 from turnout.service.store import store
 from turnout.service.store.schema import (
     COLUMNS,
+    POSITION,
     Row,
     Tables,
     change_of,
@@ -90,7 +91,8 @@ class SqlStore:
             if tables.one("SELECT name FROM run"):
                 raise StoreProblem(f"{self.place}: a run is stored here already: continue it, or give another place")
             tables.do(insertion("run"), *run_row(run))
-            tables.do(insertion("state"), 1, *position_values(position), float(capacity), RUNNING, 0)
+            round, offered, controller, on, presence = position_values(position)
+            tables.do(insertion("state"), 1, round, offered, controller, on, float(capacity), RUNNING, 0, presence)
 
         self._write(work)
 
@@ -222,7 +224,7 @@ class SqlStore:
     def _close_round(self, tables: Tables, closed: ClosedRound, position: Position) -> None:
         if position.round != closed.round + 1:
             raise invalid("position", f"at round {closed.round + 1}", position.round, "give the one that `close` made")
-        sql = "UPDATE state SET round = ?, offered = ?, controller = ?, switched_on = ? WHERE round = ?"
+        sql = f"UPDATE state SET {', '.join(f'{name} = ?' for name in POSITION)} WHERE round = ?"
         if not tables.do(sql, *position_values(position), int(closed.round)):
             raise StaleRound(
                 f"{self.place}: the open round must be {closed.round}, got {position_of(self._state(tables)).round}: "

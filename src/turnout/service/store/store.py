@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from turnout.errors import TurnoutError
 from turnout.service import ClosedRound, Codes, Position
 
-SCHEMA = 1
+SCHEMA = 2
 """The version of the tables; an older store is brought up to it on opening, a newer one is refused."""
 
 RUNNING, DRAINING, PAUSED, STOPPED = "running", "draining", "paused", "stopped"

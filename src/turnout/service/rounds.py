@@ -233,7 +233,7 @@ def unpack_presence(packed: bytes, slots: int) -> Presence:
     """What `pack_presence` packed, with newcomers up to so many slots.
 
     Example:
-        >>> presence, _ = Presence.start(2).after(np.array([True, False]), np.ones(2, bool), 1, 5, np.inf, enough=True)
+        >>> presence, _ = Presence.start(2).after(np.array([True, False]), np.ones(2, bool), 1, 5)
         >>> unpack_presence(pack_presence(presence), 3).missed
         array([0, 1, 0])
     """

@@ -37,7 +37,7 @@ def pieces(schedule: Schedule, problem: Problem, clients: SimulatedClients, firs
         return
     presence = Presence.start(len(problem))
     joined = np.zeros(len(problem), np.int64)
-    lead = 1 if clients.start is None else clients.start.rounds
+    lead = 0 if clients.start is None else clients.start.rounds
     for whole in schedule.spans(0, stop, len(problem), problem.capacity):
         status = np.full(len(problem), PRESENT, np.uint8) if whole.status is None else whole.status
         joined[np.asarray(whole.newcomers, np.int64)] = whole.first
@@ -50,7 +50,7 @@ def pieces(schedule: Schedule, problem: Problem, clients: SimulatedClients, firs
                 reported,
                 members,
                 problem.unit_weights,
-                lead + np.maximum(0, round - joined),
+                lead + np.maximum(0, round + 1 - joined),
                 clients.averaging.cap,
                 enough=enough,
             )

@@ -11,9 +11,10 @@ from collections import Counter, deque
 from dataclasses import replace
 from typing import Any
 
+from turnout.algorithm import Presence
 from turnout.errors import invalid
 from turnout.privacy import LOST_ROUNDS, PublicAccount, shown
-from turnout.service import ClosedRound, tag_of
+from turnout.service import ClosedRound, tag_of, unpack_presence
 from turnout.service.coordinator.coordinator import Coordinator
 from turnout.service.coordinator.enrolment import LEFT, STATES, Roll, issue_codes
 from turnout.service.store import MODES, Change
@@ -130,8 +131,10 @@ class Overview:
             "heard": open.heard,
             "late": max(0, open.due),
             "gone": sync.roll.gone(),
+            "returning": self._presence().returning,
             "waiting_for": max(0, rules.wait_for - len(sync.roll)) if open.number == 0 else 0,
             "frozen": last is not None and last.frozen,
+            "beyond_reach": last is not None and last.beyond_reach,
             "open_seconds": round(sync.clock() - open.opened, 3),
             "round_seconds": rules.timing.round,
             "deadline": rules.timing.deadline,
@@ -184,12 +187,16 @@ class Overview:
         if closed is not None and (not self._rounds or self._rounds[-1]["round"] < closed.round):
             self._rounds.append(_as_numbers(closed))
 
+    def _presence(self) -> Presence:
+        """Who was heard of late, as the open round has it."""
+        return unpack_presence(self._sync.open.position.presence, len(self._sync.roll))
+
     def _reachable(self) -> list[float]:
-        """The least and the most turnout, on average, of the members at any signal."""
+        """The least and the most turnout, on average, of those who can be counted on, at any signal."""
         members, limit = self._sync.roll.members(), self._sync.rules.safety.hard_limit
-        weight = float(members.weight[members.here].sum())
-        least, most = (float(chance) * weight for chance in widest(self._sync.rules.mechanism))
-        return [least, most if limit is None else min(most, limit)]
+        weight = float(members.weight[members.here & self._presence().expected].sum())
+        top = math.inf if limit is None else limit
+        return [min(float(chance) * weight, top) for chance in widest(self._sync.rules.mechanism)]
 
     def _reports_at_most(self) -> int:
         """That any device has made in this run: in every round, the open one and those that a restore has lost."""
@@ -225,5 +232,6 @@ def _with_room(reports: int) -> int:
 def _as_numbers(closed: ClosedRound) -> dict[str, Any]:
     """A closed round without its devices."""
     names = ("round", "signal", "participants", "demand", "capacity", "members", "heard", "frozen")
+    names += ("expected", "beyond_reach")
     numbers = {name: getattr(closed, name) for name in names}
     return numbers | {"seconds": round(closed.seconds, 4), "closed_at": round(closed.closed_at, 3)}

@@ -101,9 +101,12 @@ const line = (y, name, colour, more = {}) => {
   return { type: "scatter", mode: "lines", x: rounds.map((round) => round.round), y, name, line: { color: colour, dash, width, ...rest.line }, hovertemplate: "%{y:,.6~g}", ...rest.trace };
 };
 
+const waits = (round) => round.frozen || round.beyond_reach;
+
 const frozenParts = () => {
   const parts = [];
-  for (const { round, frozen } of rounds) {
+  for (const one of rounds) {
+    const round = one.round, frozen = waits(one);
     const last = parts.at(-1);
     if (frozen && last && last.x1 === round - 0.5) last.x1 = round + 0.5;
     else if (frozen)
@@ -144,8 +147,8 @@ const turnoutTraces = () => {
   traces.push(line(of("capacity"), "capacity", css("--ink"), { width: 1.5, dash: "dash", line: { shape: "hv" } }));
   if (snapshot.hard_limit !== null)
     traces.push(line(rounds.map(() => snapshot.hard_limit), "hard limit", PALETTE.hard, { width: 1.5 }));
-  if (rounds.some((round) => round.frozen)) // for the legend alone
-    traces.push({ type: "scatter", mode: "markers", x: [null], y: [null], name: "frozen", marker: { symbol: "square", size: 12, color: css("--frozen") } });
+  if (rounds.some(waits)) // for the legend alone
+    traces.push({ type: "scatter", mode: "markers", x: [null], y: [null], name: "signal waits", marker: { symbol: "square", size: 12, color: css("--frozen") } });
   return traces;
 };
 

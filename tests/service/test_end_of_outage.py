@@ -10,7 +10,8 @@ import pytest
 from service.played import NEVER, members, play, turnouts
 from service.running import begun, usual_rules
 from turnout import IntegralController, Prior, Schedule, SelfTuningController, paper_population, simulate
-from turnout.algorithm import Clamp, Classical, Presence
+from turnout.algorithm import Attendance, Clamp, Classical, Controller, Presence
+from turnout.problem import Problem
 from turnout.service import rounds
 from turnout.service.coordinator.closed_rounds import ClosedRounds
 from turnout.service.coordinator.coordinator import Coordinator
@@ -37,13 +38,17 @@ def schedule_of(back: np.ndarray) -> Schedule:
     return Schedule(away=[(BEGINS, end, np.flatnonzero(back == end)) for end in ends])
 
 
+def made_for(problem: Problem, part: float, name: str) -> Controller:
+    return SelfTuningController() if name == "self-tuning" else tune(problem, Clamp(1.0), Prior(part)).controller()
+
+
 def lived_through(share: float, part: float, waves: bool, name: str, seeds: range) -> np.ndarray:
     """The turnouts of runs with an outage, over the capacity, shape (seeds, rounds)."""
     found = []
     for seed in seeds:
         problem = paper_population(clients=DEVICES, seed=seed % 4).problem(part * DEVICES)
         prior = Prior(part)
-        controller = SelfTuningController() if name == "self-tuning" else tune(problem, Clamp(1.0), prior).controller()
+        controller = made_for(problem, part, name)
         schedule, end = schedule_of(outage(share, waves, seed)), BEGINS + LASTS + AFTER
         run = simulate(problem, Clamp(1.0), controller, end, start=prior, schedule=schedule, seed=seed, engine="numpy")
         found.append(run.participants / problem.capacity)
@@ -57,7 +62,7 @@ def peaks(turnout: np.ndarray) -> tuple[float, float]:
 
 
 def highest(part: float) -> float:
-    """1.2 C and four spreads, over C: of all rounds here, one in some 30,000 is above by chance where the mean is 1.2 C."""
+    """1.2 C and four spreads, over C: one round in some 30,000 is above by chance even where the mean is 1.2 C."""
     return 1.2 + 4.0 * np.sqrt(part * (1.0 - part) * DEVICES) / (part * DEVICES)
 
 
@@ -89,7 +94,7 @@ def wind_up(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def naive(self, reported, members, weights, *_, **__):
         weight = float(np.sum(np.broadcast_to(weights, len(members))[members]))
-        return self, rounds.Attendance(reported & members, weight, 1.0, 1.0)
+        return self, Attendance(reported & members, weight, 1.0, 1.0)
 
     monkeypatch.setattr(Presence, "after", naive)
     monkeypatch.setattr(rounds, "_in_reach", lambda *_: True)
@@ -102,7 +107,7 @@ def test_the_sabotaged_twin_winds_up(
 ) -> None:
     wind_up(monkeypatch)
     problem = paper_population(clients=DEVICES).problem(part * DEVICES)
-    made = SelfTuningController() if controller == "self-tuning" else tune(problem, Clamp(1.0), Prior(part)).controller()
+    made = made_for(problem, part, controller)
     rule = Rules(Clamp(1.0), made, Safety("absent", quorum=0.0), Prior(part))
     books = play(rule, problem, BEGINS + LASTS + AFTER, 1, BEGINS, outage(share, False, 1))
     assert turnouts(books)[BEGINS + LASTS :].max() > at_least * part * DEVICES

@@ -28,7 +28,7 @@ from turnout.algorithm.controllers import (
     controller_from_settings,
     integral_signal,
 )
-from turnout.algorithm.mechanism import Mechanism, Public, Recipe, check_mechanism
+from turnout.algorithm.mechanism import Mechanism, Public, Recipe, check_mechanism, widest
 from turnout.algorithm.mechanisms import MECHANISMS, check_known, in_words, mechanism_from_settings
 from turnout.algorithm.mechanisms.capped_coin import CappedCoin
 from turnout.algorithm.mechanisms.clamp import Clamp
@@ -104,6 +104,7 @@ __all__ = [
     "remembered",
     "root",
     "server_step",
+    "widest",
     "widest_box",
 ]
 

@@ -9,11 +9,10 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from turnout.algorithm import Attendance, Heard, Presence, ServerState, server_step
+from turnout.algorithm import Attendance, Heard, Presence, ServerState, server_step, widest
 from turnout.privacy import LAST
 from turnout.service.protocol import Offer
 from turnout.service.rules import Rules
-from turnout.theory import widest
 
 Codes = npt.NDArray[np.uint8]
 
@@ -154,16 +153,9 @@ def close(
     heard, on = codes != MISSING, unpack(position.on, len(members))
     fresh = heard if replayed is None else heard & ~replayed
     enough = acknowledge and bool(fresh.sum() >= max(1, rules.safety.quorum * members.here.sum()))
-    stays = rules.safety.missing == LAST  # who is missing counts as it last was: it is never gone, and never returns
-    presence, seen = unpack_presence(position.presence, len(members)).after(
-        members.here if stays else heard,
-        members.here,
-        members.weight,
-        rules.prior.rounds + np.maximum(0, position.round + 1 - members.joined),
-        rules.averaging.cap,
-        enough=enough,
-    )
+    presence, seen = _attended(rules, position, members, heard, enough)
     codes[(codes == YES) & ~seen.counted] = REFUSED
+    stays = rules.safety.missing == LAST
     presumed = on & members.here & ~heard & stays
     held = int(members.weight[presumed].sum())
     demand = int(members.weight[codes == YES].sum()) + held
@@ -184,9 +176,24 @@ def close(
         expected=int(seen.weight),
         beyond_reach=not _in_reach(rules, capacity, held, members, heard, seen),
     )
-    known = Heard(enough, not closed.beyond_reach, seen.share, seen.scale)
+    scale = _lowered(rules, closed, members) if stays and not enough else seen.scale
+    known = Heard(enough, not closed.beyond_reach, seen.share, scale)
     on = np.where(heard, codes == YES, on) & members.here
     return closed, _after(rules, position, closed, known, pack(on), pack_presence(presence))
+
+
+def _attended(
+    rules: Rules, position: Position, members: Members, heard: npt.NDArray[np.bool_], enough: bool
+) -> tuple[Presence, Attendance]:
+    """Who can be counted on. Who counts as it last was is never gone, and never returns."""
+    return unpack_presence(position.presence, len(members)).after(
+        members.here if rules.safety.missing == LAST else heard,
+        members.here,
+        members.weight,
+        rules.prior.rounds + np.maximum(0, position.round + 1 - members.joined),
+        rules.averaging.cap,
+        enough=enough,
+    )
 
 
 def _in_reach(
@@ -210,15 +217,27 @@ def _refuse_beyond(room: float, codes: Codes, members: Members, random: np.rando
             codes[slot] = REFUSED
 
 
-def _after(
-    rules: Rules, position: Position, closed: ClosedRound, heard: Heard, on: bytes, presence: bytes
-) -> Position:
+def _after(rules: Rules, position: Position, closed: ClosedRound, heard: Heard, on: bytes, presence: bytes) -> Position:
     controller = rules.controller
     signals = (float(position.offered), position.signal)[-1 - controller.lag :]
     state = ServerState(position.round, signals, type(controller.start())(**position.controller))
     most = rules.most_signal(closed.capacity)
     after = server_step(controller, state, closed.demand, closed.capacity, heard, most_signal=most)
     return Position(after.round, after.deciding, after.controller._asdict(), on, presence)
+
+
+def _lowered(rules: Rules, closed: ClosedRound, members: Members) -> float:
+    """What the signal is multiplied by in a frozen round, where who is missing counts as it last was.
+
+    It counts at once when it returns, so the signal must have fallen by then. A missed round lowers an average by
+    n / (n + 1), and raises the intent for the cost x^4 by the square of the reciprocal.
+    """
+    missing = members.here & (closed.codes == MISSING)
+    if not missing.any():
+        return 1.0
+    behind = rules.prior.rounds + np.maximum(0, closed.round - members.joined[missing])
+    behind = np.minimum(behind, rules.averaging.cap - 1.0)
+    return float(np.mean(behind / (behind + 1.0))) ** 2
 
 
 def pack_presence(presence: Presence) -> bytes:

@@ -99,7 +99,7 @@ class ServerLog:
         first, stop = self.round, self.round + len(totals)
         self.participants[first:stop], self.capacities[first:stop] = totals, self.capacity
         self.signal[first + 1 : stop + 1] = signals
-        if self.heard.scale != 1.0:  # in a round of its own, see `attendance`
+        if self.heard.scale != 1.0:  # in a round of its own, see `_pieces` of the loop
             self.signal[stop] *= self.heard.scale
         self.server = ServerState(stop, self._signals_at(stop), IntegralState(float(self.signal[stop])))
 

@@ -11,14 +11,13 @@ from collections import Counter, deque
 from dataclasses import replace
 from typing import Any
 
-from turnout.algorithm import Presence
+from turnout.algorithm import Presence, widest
 from turnout.errors import invalid
 from turnout.privacy import LOST_ROUNDS, PublicAccount, shown
 from turnout.service import ClosedRound, tag_of, unpack_presence
 from turnout.service.coordinator.coordinator import Coordinator
 from turnout.service.coordinator.enrolment import LEFT, STATES, Roll, issue_codes
 from turnout.service.store import MODES, Change
-from turnout.theory import widest
 from turnout.version import __version__
 
 PAGE = 50
@@ -231,7 +230,6 @@ def _with_room(reports: int) -> int:
 
 def _as_numbers(closed: ClosedRound) -> dict[str, Any]:
     """A closed round without its devices."""
-    names = ("round", "signal", "participants", "demand", "capacity", "members", "heard", "frozen")
-    names += ("expected", "beyond_reach")
-    numbers = {name: getattr(closed, name) for name in names}
+    names = "round signal participants demand capacity members heard frozen expected beyond_reach"
+    numbers = {name: getattr(closed, name) for name in names.split()}
     return numbers | {"seconds": round(closed.seconds, 4), "closed_at": round(closed.closed_at, 3)}

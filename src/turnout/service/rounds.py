@@ -155,8 +155,7 @@ def close(
     enough = acknowledge and bool(fresh.sum() >= max(1, rules.safety.quorum * members.here.sum()))
     presence, seen = _attended(rules, position, members, heard, enough)
     codes[(codes == YES) & ~seen.counted] = REFUSED
-    stays = rules.safety.missing == LAST
-    presumed = on & members.here & ~heard & stays
+    presumed = on & members.here & ~heard & (rules.safety.missing == LAST)
     held = int(members.weight[presumed].sum())
     demand = int(members.weight[codes == YES].sum()) + held
     room = np.inf if rules.safety.hard_limit is None else rules.safety.hard_limit - held
@@ -176,8 +175,7 @@ def close(
         expected=int(seen.weight),
         beyond_reach=not _in_reach(rules, capacity, held, members, heard, seen),
     )
-    scale = _lowered(rules, closed, members) if stays and not enough else seen.scale
-    known = Heard(enough, not closed.beyond_reach, seen.share, scale)
+    known = Heard(enough, not closed.beyond_reach, seen.share, seen.scale)
     on = np.where(heard, codes == YES, on) & members.here
     return closed, _after(rules, position, closed, known, pack(on), pack_presence(presence))
 
@@ -186,14 +184,17 @@ def _attended(
     rules: Rules, position: Position, members: Members, heard: npt.NDArray[np.bool_], enough: bool
 ) -> tuple[Presence, Attendance]:
     """Who can be counted on. Who counts as it last was is never gone, and never returns."""
-    return unpack_presence(position.presence, len(members)).after(
-        members.here if rules.safety.missing == LAST else heard,
+    stays = rules.safety.missing == LAST
+    presence, seen = unpack_presence(position.presence, len(members)).after(
+        members.here if stays else heard,
         members.here,
         members.weight,
         rules.prior.rounds + np.maximum(0, position.round + 1 - members.joined),
         rules.averaging.cap,
         enough=enough,
     )
+    lowered = _lowered(rules, position, members, members.here & ~heard) if stays and not enough else seen.scale
+    return presence, seen._replace(scale=lowered)
 
 
 def _in_reach(
@@ -226,16 +227,15 @@ def _after(rules: Rules, position: Position, closed: ClosedRound, heard: Heard, 
     return Position(after.round, after.deciding, after.controller._asdict(), on, presence)
 
 
-def _lowered(rules: Rules, closed: ClosedRound, members: Members) -> float:
+def _lowered(rules: Rules, position: Position, members: Members, missing: npt.NDArray[np.bool_]) -> float:
     """What the signal is multiplied by in a frozen round, where who is missing counts as it last was.
 
     It counts at once when it returns, so the signal must have fallen by then. A missed round lowers an average by
     n / (n + 1), and raises the intent for the cost x^4 by the square of the reciprocal.
     """
-    missing = members.here & (closed.codes == MISSING)
     if not missing.any():
         return 1.0
-    behind = rules.prior.rounds + np.maximum(0, closed.round - members.joined[missing])
+    behind = rules.prior.rounds + np.maximum(0, position.round - members.joined[missing])
     behind = np.minimum(behind, rules.averaging.cap - 1.0)
     return float(np.mean(behind / (behind + 1.0))) ** 2
 

@@ -8,6 +8,8 @@ from turnout.service.store.schema import SQLITE_TYPES, creation
 from turnout.service.store.sql import SqlStore
 from turnout.service.store.sqlite import SqliteStore, SqliteTables, back_up
 from turnout.service.store.store import (
+    CODE_STATES,
+    LONGEST_NAME,
     MODES,
     PAUSED,
     SCHEMA,
@@ -15,9 +17,11 @@ from turnout.service.store.store import (
     TAKEN,
     USUAL_HOURS,
     Change,
+    Code,
     Control,
     Device,
     Enrolment,
+    Names,
     Run,
     StaleRound,
     Store,
@@ -25,6 +29,8 @@ from turnout.service.store.store import (
 )
 
 __all__ = [
+    "CODE_STATES",
+    "LONGEST_NAME",
     "MODES",
     "PAUSED",
     "SCHEMA",
@@ -33,9 +39,11 @@ __all__ = [
     "TAKEN",
     "USUAL_HOURS",
     "Change",
+    "Code",
     "Control",
     "Device",
     "Enrolment",
+    "Names",
     "Run",
     "SqlStore",
     "SqliteStore",

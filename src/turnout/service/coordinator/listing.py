@@ -195,7 +195,7 @@ def one_code(codes: Sequence[Code], called: str) -> Code:
     if not found:
         got = repr(called) if len(called) <= LONGEST_NAME["label"] else f"{len(called)} characters"
         raise invalid("code", allowed, got, remedy)
-    many = _told(f"{code.tag}{_at(code.names.site)}" for code in found)
+    many = _told(f"{code.tag} ({code.names.label!r}{_at(code.names.site)})" for code in found)
     raise invalid("code", allowed, f"{called!r}, which {len(found)} codes have: {many}", "give the tag of one")
 
 

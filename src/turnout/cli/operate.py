@@ -422,6 +422,7 @@ def restore(
         f"{found.members} members"
     )
     typer.echo(
-        "undone: every enrolment, revocation, code, capacity and mode since then; codes used since are valid again"
+        "undone: every enrolment, revocation, code, name, capacity and mode since then; codes used or voided since are "
+        "valid again"
     )
     typer.echo("next: `turnout operate revoke` what was revoked since, `turnout serve`, then `turnout operate resume`")

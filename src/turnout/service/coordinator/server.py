@@ -20,7 +20,7 @@ from turnout.service.coordinator.device_app import DeviceApp
 from turnout.service.coordinator.overview import Overview
 from turnout.service.http import Bound, Bounds, Listener, serve_listeners
 from turnout.service.operator import LOOPBACK, operator_app
-from turnout.service.store import Run, Store
+from turnout.service.store import Run, Store, check_capacity
 from turnout.settings import Table
 
 
@@ -77,6 +77,7 @@ def _begin(store: Store, name: str | None, given: Mapping[str, Any], capacity: f
         raise invalid("--capacity", "given for a new run", "nothing", "give the turnout that is needed in each round")
     name = check_run_name(name or time.strftime("run-%Y%m%d-%H%M%S", time.gmtime()))
     rules, run = rules_from_settings(Table(given)), Run(name, _settings(given), time.time())
+    check_capacity(capacity, rules.safety.hard_limit)
     store.begin(run, first_position(rules), capacity)
     return run
 

@@ -26,6 +26,7 @@ from turnout.service.store.store import (
     StaleRound,
     Store,
     StoreProblem,
+    check_capacity,
 )
 
 __all__ = [
@@ -52,6 +53,7 @@ __all__ = [
     "Store",
     "StoreProblem",
     "back_up",
+    "check_capacity",
     "creation",
     "open_store",
     "restore",

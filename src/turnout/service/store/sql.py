@@ -48,6 +48,7 @@ from turnout.service.store.store import (
     Run,
     StaleRound,
     StoreProblem,
+    check_capacity,
 )
 
 HEAVIEST = 2**40
@@ -92,7 +93,7 @@ class SqlStore:
 
     def begin(self, run: Run, position: Position, capacity: float) -> None:
         """Start the run, in mode RUNNING; refused if the store has one."""
-        _check_capacity(capacity, run)
+        check_capacity(capacity)
 
         def work(tables: Tables) -> None:
             if tables.one("SELECT name FROM run"):
@@ -118,7 +119,8 @@ class SqlStore:
     def change(self, who: str, *, capacity: float | None = None, mode: str | None = None) -> Control:
         """Set one of them or both; the log has the old and new values, or nothing if they are the same."""
         if capacity is not None:
-            _check_capacity(capacity, self.run())
+            run = self.run()
+            check_capacity(capacity, None if run is None else run.settings.get("safety", {}).get("hard_limit"))
         if mode is not None and mode not in MODES:
             raise invalid("mode", f"one of {', '.join(MODES)}", repr(mode), "'paused' closes no round until 'running'")
 
@@ -408,12 +410,3 @@ def _named(names: Sequence[Names]) -> str:
         f", label {labels[0]!r}" if len(labels) == 1 else f", labels {labels[0]!r} to {labels[-1]!r}" if labels else ""
     )
     return called + (f", site {sites[0]!r}" if len(sites) == 1 else f", {len(sites)} sites" if sites else "")
-
-
-def _check_capacity(capacity: float, run: Run | None) -> None:
-    if not 0.0 < capacity < math.inf:
-        raise invalid("capacity", "above 0 and finite", capacity, "give the turnout that is needed in each round")
-    limit = None if run is None else run.settings.get("safety", {}).get("hard_limit")
-    if limit is not None and capacity > limit:
-        remedy = "give a lower capacity, or a higher hard limit"
-        raise invalid("capacity", f"at most the hard limit of {limit:g}", f"{capacity:g}", remedy)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -71,6 +72,25 @@ class Control:
     capacity: float
     mode: str
     revision: int
+
+
+def check_capacity(capacity: float, hard_limit: float | None = None) -> None:
+    """Refuse a capacity that no run can have, at its beginning and later.
+
+    Raises:
+        ValueError: it is not above 0, or above the hard limit.
+
+    Example:
+        >>> check_capacity(4.0, hard_limit=3.0)
+        Traceback (most recent call last):
+        ...
+        ValueError: capacity must be at most the hard limit of 3, got 4: give a lower capacity, or a higher hard limit
+    """
+    if not 0.0 < capacity < math.inf:
+        raise invalid("capacity", "above 0 and finite", capacity, "give the turnout that is needed in each round")
+    if hard_limit is not None and capacity > hard_limit:
+        remedy = "give a lower capacity, or a higher hard limit"
+        raise invalid("capacity", f"at most the hard limit of {hard_limit:g}", f"{capacity:g}", remedy)
 
 
 LONGEST_NAME = {"label": 60, "site": 60, "note": 200}

@@ -22,6 +22,7 @@ from turnout.service.coordinator.listing import (
     site_list,
 )
 from turnout.service.coordinator.overview import Overview
+from turnout.service.operator.metrics import exposition
 from turnout.service.store import Code, Device, Enrolment, Names, open_store
 
 FLEET = [
@@ -227,7 +228,8 @@ def test_names_reach_a_coordinator_that_runs_and_nothing_but_the_operators_lists
         found.call(overview.void_code, hashed(spare).hex()[:12], "operator page")
         assert send(found.url, "POST", "/v1/enrol", {"code": spare, "nonce": "m" * 20})[0] == 403
         names = ("charger", "gate", "hall", "rare")
-        assert not any(name in str(overview.snapshot()) for name in names), "nor do the metrics have them"
+        told = str(overview.snapshot()) + exposition(overview.snapshot())
+        assert not any(name in told for name in names), "nor do the state and the metrics have them"
 
 
 def test_who_is_here_without_a_coordinator(tmp_path):

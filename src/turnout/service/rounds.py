@@ -135,9 +135,7 @@ def close(
     hide every excess, and the signal could only rise.
 
     Args:
-        rules: of the run.
-        position: the open round.
-        members: by slot.
+        rules, position, members: of the run; the open round; by slot.
         reports: MISSING, NO or YES by slot, shape (slots,).
         capacity: what is needed.
         random: chooses who is refused beyond the hard limit, so that nobody gains by being early.
@@ -176,8 +174,8 @@ def close(
         beyond_reach=not _in_reach(rules, capacity, held, members, heard, seen),
     )
     known = Heard(enough, not closed.beyond_reach, seen.share, seen.scale)
-    on = np.where(heard, codes == YES, on) & members.here
-    return closed, _after(rules, position, closed, known, pack(on), pack_presence(presence))
+    switched = pack(np.where(heard, codes == YES, on) & members.here)
+    return closed, _after(rules, position, closed, known, switched, pack_presence(presence))
 
 
 def _attended(

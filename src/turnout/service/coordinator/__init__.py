@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from turnout.service.coordinator.coordinator import Coordinator
     from turnout.service.coordinator.enrolment import Roll, hashed, issue_codes
     from turnout.service.coordinator.exporting import DEVICE_COLUMNS, ROUND_COLUMNS, device_rows, export, round_rows
+    from turnout.service.coordinator.listing import code_list, device_list, one_code, one_device, roll_of, site_list
     from turnout.service.coordinator.server import Place, begin_or_continue, serve
 
 __all__ = [
@@ -22,12 +23,18 @@ __all__ = [
     "Place",
     "Roll",
     "begin_or_continue",
+    "code_list",
+    "device_list",
     "device_rows",
     "export",
     "hashed",
     "issue_codes",
+    "one_code",
+    "one_device",
+    "roll_of",
     "round_rows",
     "serve",
+    "site_list",
 ]
 
 __getattr__, __dir__ = lazy(
@@ -36,6 +43,7 @@ __getattr__, __dir__ = lazy(
         "coordinator": ("Coordinator",),
         "exporting": ("DEVICE_COLUMNS", "ROUND_COLUMNS", "device_rows", "export", "round_rows"),
         "server": ("Place", "begin_or_continue", "serve"),
+        "listing": ("code_list", "device_list", "one_code", "one_device", "roll_of", "site_list"),
         "enrolment": ("Roll", "hashed", "issue_codes"),
     },
     library="starlette",

@@ -148,6 +148,10 @@ class StoreSync:
         """Set capacity or mode; it is in force and in the audit log when this returns."""
         self._take_control(await self.call(self.store.change, who, capacity=capacity, mode=mode))
 
+    async def rename(self, slot: int, who: str, **names: str) -> None:
+        """Change what a device is called."""
+        self._take_devices([await self.call(self.store.rename, slot, who, **names)])
+
     async def withdraw(self, slot: int, who: str, what: str) -> None:
         """Take a device off the roll: its token is void at once, and the open round does not wait for it."""
         self._take_devices([await self.call(self.store.withdraw, slot, who, what)])

@@ -8,9 +8,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from turnout.service import ClosedRound, Position, pack_codes, unpack_codes
-from turnout.service.store.store import Change, Control, Device, Run, StoreProblem
+from turnout.service.store.store import Change, Code, Control, Device, Names, Run, StoreProblem
 
 Row = tuple[Any, ...]
+
+NAMES = ("label", "site", "note")
 
 COLUMNS: Mapping[str, Mapping[str, str]] = {
     "run": {"one": "INTEGER PRIMARY KEY CHECK (one = 1)", "name": "TEXT", "settings": "TEXT", "begun_at": "REAL"},
@@ -32,6 +34,7 @@ COLUMNS: Mapping[str, Mapping[str, str]] = {
         "joined": "WHOLE",
         "left_in": "WHOLE NULL",
         "revision": "WHOLE",
+        **dict.fromkeys(NAMES, "TEXT"),
     },
     "codes": {
         "code": "BYTES PRIMARY KEY",
@@ -39,6 +42,8 @@ COLUMNS: Mapping[str, Mapping[str, str]] = {
         "expires_at": "REAL NULL",
         "nonce": "BYTES NULL",
         "slot": "WHOLE NULL",
+        "voided_at": "REAL NULL",
+        **dict.fromkeys(NAMES, "TEXT"),
     },
     "books": {
         "round": "INTEGER PRIMARY KEY",
@@ -67,11 +72,17 @@ SQLITE_TYPES = {"WHOLE": "INTEGER", "BYTES": "BLOB", "REAL": "REAL"}
 POSTGRES_TYPES = {"WHOLE": "BIGINT", "BYTES": "BYTEA", "REAL": "DOUBLE PRECISION", "INTEGER": "BIGINT"}
 
 MIGRATIONS: dict[int, Sequence[str]] = {
-    1: (
+    1: [
         "ALTER TABLE state ADD COLUMN presence BYTES",
         "ALTER TABLE books ADD COLUMN expected WHOLE",
         "ALTER TABLE books ADD COLUMN beyond_reach WHOLE",
-    ),
+        *(
+            f"ALTER TABLE {table} ADD COLUMN {name} TEXT NOT NULL DEFAULT ''"
+            for table in ("devices", "codes")
+            for name in NAMES
+        ),
+        "ALTER TABLE codes ADD COLUMN voided_at REAL",
+    ],
 }
 """Statements that bring version v to v + 1, by v; `WHOLE`, `BYTES` and `REAL` stand for the database's own types."""
 
@@ -185,13 +196,30 @@ def control_of(state: Row) -> Control:
 
 def device_of(row: Row) -> Device:
     """From table `devices`."""
-    slot, token, weight, joined, left, revision = row
-    return Device(slot, bytes(token), weight, joined, left, revision)
+    slot, token, weight, joined, left, revision, *names = row
+    return Device(slot, bytes(token), weight, joined, left, revision, Names(*names))
 
 
 def device_row(device: Device) -> Row:
     """For table `devices`."""
-    return (device.slot, device.token, device.weight, device.joined, device.left, device.revision)
+    fixed = (device.slot, device.token, device.weight, device.joined, device.left, device.revision)
+    return (*fixed, *names_values(device.names))
+
+
+def names_values(names: Names) -> Row:
+    """The columns `NAMES`."""
+    return (names.label, names.site, names.note)
+
+
+def code_of(row: Row) -> Code:
+    """From table `codes`; the nonce stays there."""
+    code, weight, expires_at, _, slot, voided_at, *names = row
+    return Code(bytes(code), weight, expires_at, slot, voided_at, Names(*names))
+
+
+def code_row(code: Code, nonce: bytes | None = None) -> Row:
+    """For table `codes`."""
+    return (code.code, code.weight, code.expires_at, nonce, code.slot, code.voided_at, *names_values(code.names))
 
 
 def closed_row(closed: ClosedRound) -> Row:

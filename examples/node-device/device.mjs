@@ -275,7 +275,7 @@ class Work {
     putJson(this.marker, { round });
     this.until = until;
     this.round = round;
-    if (this.start && this.process?.exitCode !== null) {
+    if (this.start && !this.#running()) {
       const lease = Math.max(0, until - clock()).toFixed(3);
       const env = { ...process.env, TURNOUT_ROUND: String(round), TURNOUT_LEASE_SECONDS: lease };
       this.process = spawn(this.start, { stdio: "ignore", env, detached: true });
@@ -283,6 +283,14 @@ class Work {
     }
     clearTimeout(this.timer);
     this.timer = setTimeout(() => this.look(), 1000 * Math.max(0, until - clock()));
+  }
+  #running() {
+    return this.process?.pid && this.process.exitCode === null && this.process.signalCode === null;
+  }
+  #signal(name) {
+    try {
+      process.kill(-this.process.pid, name); // the whole group
+    } catch {} // it has just ended
   }
   look() {
     if (this.until && clock() >= this.until) this.end();
@@ -292,11 +300,7 @@ class Work {
     clearTimeout(this.timer);
     if (!this.until && !readJson(this.marker)) return;
     this.until = 0;
-    if (this.process?.exitCode === null && this.process.pid) {
-      try {
-        process.kill(-this.process.pid, "SIGTERM");
-      } catch {} // it has just ended
-    }
+    if (this.#running()) this.#signal("SIGTERM");
     if (this.stop && spawnSync(this.stop, { stdio: "ignore", timeout: 10_000 }).status !== 0) {
       said("ending work failed: it will be tried again");
       this.timer = setTimeout(() => this.end(), 5000);

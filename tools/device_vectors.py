@@ -116,9 +116,7 @@ def _decided(given: dict[str, Any], mechanism: Mechanism, averaging: Averaging, 
     acting = PolynomialCosts([costs["coefficients"]], tuple(costs["powers"]))
     state = ClientState(before.participations, before.rounds, None if release is None else acting)
     uniform = np.array([word * 2.0**-53])
-    step = client_step(
-        acting, mechanism, state, given["signal"], uniform, weights=given["weight"], averaging=averaging
-    )
+    step = client_step(acting, mechanism, state, given["signal"], uniform, weights=given["weight"], averaging=averaging)
     probability = float(step.probability[0])
     low, high = mechanism.box(Public(average=state.average, signal=given["signal"]))
     not_counted = before.after(np.zeros(1), averaging) if averaging.takes_back else step.state

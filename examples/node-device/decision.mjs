@@ -85,11 +85,11 @@ function slope({ coefficients, powers }, x) {
   let total = 0;
   for (let term = powers.length - 1; term >= 0; term--) {
     total += powers[term] * coefficients[term];
-    const times = term ? powers[term] - powers[term - 1] : powers[0] - 1;
-    let step = term ? 1 : total;
-    for (let n = 0; n < times; n++) step *= x;
-    total = term ? total * step : step;
+    let step = term ? x : 1;
+    for (let n = 1; term && n < powers[term] - powers[term - 1]; n++) step *= x;
+    total *= step;
   }
+  for (let n = 1; n < powers[0]; n++) total *= x;
   return total;
 }
 

@@ -8,7 +8,7 @@ import json
 from importlib.resources import files
 from typing import Any
 
-import jsonschema
+import jsonschema_rs
 import pytest
 import schemathesis
 from hypothesis import HealthCheck, Phase, settings
@@ -128,7 +128,7 @@ WELCOME = {
 def keeps_to(name: str, value: Any) -> bool:
     """Whether a message is what the file says."""
     whole = {"$ref": f"#/components/schemas/{name}", "components": closed(FILE)["components"]}
-    return jsonschema.Draft202012Validator(whole).is_valid(value)
+    return bool(jsonschema_rs.Draft202012Validator(whole).is_valid(value))
 
 
 def is_taken(mechanism: dict[str, Any]) -> bool:
@@ -178,8 +178,16 @@ def test_the_limits_of_a_parameter_are_those_of_the_code(kind: str, name: str) -
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"price": 0.0}, {"epsilon": 31.0}, {"levels": [0.2]}, {"levels": [0.2, 0.2]}, {"levels": [0.0, 0.5]}]
-    + [{"levels": [0.5, 1.5]}, {"least": [0.0, 0.5]}, {"levels": [n / 100 for n in range(1, 66)], "least": []}],
+    [
+        {"price": 0.0},
+        {"epsilon": 31.0},
+        {"levels": [0.2]},
+        {"levels": [0.2, 0.2]},
+        {"levels": [0.0, 0.5]},
+        {"levels": [0.5, 1.5]},
+        {"least": [0.0, 0.5]},
+        {"levels": [n / 100 for n in range(1, 66)], "least": []},
+    ],
 )
 def test_what_memoized_refuses_is_not_in_the_file(wrong: dict[str, Any]) -> None:
     given = {"kind": "memoized"} | USUAL["memoized"] | wrong

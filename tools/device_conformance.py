@@ -228,7 +228,12 @@ def goes_back_with_what_is_on_file(template: str) -> None:
 @check
 def keeps_its_bit_in_a_conflict(template: str) -> None:
     """`conflict`, where the coordinator has another bit: no work, no other bit, and on to the next round."""
-    coordinator = Coordinator(lease=30.0, last=2)
+
+    def odd(request: Request) -> Reply:
+        time.sleep(0.4 if request.body.get("round") == 1 else 0.0)  # long enough to see work
+        return None
+
+    coordinator = Coordinator(lease=30.0, last=2, odd=odd)
     coordinator.bits[0] = False  # it will report "yes"
     with Scene(template, coordinator) as scene:
         scene.reported(1)
@@ -309,6 +314,7 @@ def works_only_when_counted(template: str) -> None:
     """Work for a counted "yes" with a lease alone: not if it was not counted, nor for a lease of 0."""
 
     def odd(request: Request) -> Reply:
+        time.sleep(0.4 if request.body.get("round") == 1 else 0.0)  # long enough to see work
         if request.path != "/v1/report" or request.body["round"] > 0:
             return None
         status, value = coordinator.usual(request)

@@ -17,7 +17,7 @@ const inside = (low, value, high) => (value > low ? Math.min(value, high) : low)
 export function agreed(mechanism) {
   if (mechanism.kind === "classical") return { low: 0, high: 1, epsilon: Infinity };
   if (mechanism.kind !== "clamp")
-    throw new Error(`the mechanism must be clamp or classical, got ${JSON.stringify(mechanism.kind)}: this device knows no other`);
+    throw new Error(`the mechanism must be clamp or classical, got ${mechanism.kind}: this device knows no other`);
   const { epsilon, center = 0.5 } = mechanism;
   if (!(epsilon > 0 && epsilon <= 30)) throw new Error(`clamp's epsilon must be above 0 and at most 30, got ${epsilon}`);
   if (!(center > 0 && center < 1)) throw new Error(`clamp's center must be above 0 and below 1, got ${center}`);

@@ -1,6 +1,7 @@
 // Files that survive a crash: what has returned from here is on the disk. One process for each folder.
 
-import { closeSync, existsSync, fsyncSync, ftruncateSync, linkSync, openSync, readFileSync, renameSync, rmSync, writeSync } from "node:fs";
+import { closeSync, existsSync, fsyncSync, ftruncateSync, linkSync, openSync } from "node:fs";
+import { readFileSync, renameSync, rmSync, writeSync } from "node:fs";
 import { dirname, join } from "node:path";
 
 function syncFolder(folder) {
@@ -95,7 +96,7 @@ export function takeFolder(folder) {
         if (error.code !== "EEXIST") throw error;
       }
       const owner = readFileSync(path, "utf8");
-      if (owner && identity(owner.split(" ")[0]) === owner) throw new Error(`${folder}: another device runs in this folder: stop it`);
+      if (owner && identity(owner.split(" ")[0]) === owner) throw new Error(`${folder}: another device runs here: stop it`);
       rmSync(path, { force: true });
     }
   } finally {

@@ -53,6 +53,8 @@ def tool(name: str) -> ModuleType:
     return module
 
 
+needs_node = pytest.mark.skipif(shutil.which("node") is None, reason="needs Node (Debian: nodejs)")
+
 # The vectors.
 
 
@@ -115,6 +117,7 @@ def node_checks(path: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
+@needs_node
 def test_node_decides_as_the_vectors_say(tmp_path: Path) -> None:
     done = node_checks(VECTORS)
     assert done.returncode == 0, done.stderr
@@ -166,10 +169,20 @@ def test_the_commands_of_the_page_are_those_of_the_tests() -> None:
 # The conformance suite.
 
 
+@needs_node
 def test_the_device_in_node_keeps_to_the_protocol() -> None:
     suite = tool("device_conformance")
     assert len(suite.CHECKS) >= 20
     assert suite.failures(NODE, at_once=12) == {}
+
+
+@needs_node
+def test_a_device_in_node_keeps_to_it_whose_files_are_often_written_again(tmp_path: Path) -> None:
+    changes = [("const LINES = 4096;", "const LINES = 7;"), ("export const KEPT = 256;", "export const KEPT = 4;")]
+    suite = tool("device_conformance")
+    about_files = ["never_has_two_bits_for_a_round", "goes_back_with_what_is_on_file", "repeats_its_bit"]
+    about_files += ["counts_missed_rounds", "takes_back_what_was_not_counted", "leaves_when_its_budget_is_spent"]
+    assert suite.failures(sabotaged(tmp_path / "often", changes), about_files) == {}
 
 
 @pytest.mark.deployment
@@ -198,7 +211,10 @@ SABOTAGED: dict[str, list[tuple[str, str]]] = {
     "declines_what_its_owner_does_not_allow": [("box.epsilon > this.ledger.limit.epsilon", "false")],
     "is_silent_once_revoked": [("reply.status === 401 && token &&", "false &&")],
     "keeps_its_bit_in_a_conflict": [
-        ('=== "conflict") return', '=== "conflict") participates = !participates; else if (0) return')
+        (
+            'if (refused === "conflict") return',
+            'if (refused === "conflict") participates = !participates; else if (0) return',
+        )
     ],
 }
 """By the check that must notice it: what is replaced in the device."""
@@ -216,6 +232,7 @@ def sabotaged(folder: Path, changes: list[tuple[str, str]]) -> str:
     return NODE.replace(str(NODE_DEVICE), str(folder))
 
 
+@needs_node
 def test_the_suite_notices_a_device_that_does_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     suite = tool("device_conformance")
     monkeypatch.setattr(sys.modules["scripted_coordinator"], "PATIENCE", 5.0)

@@ -409,6 +409,27 @@ def takes_back_what_was_not_counted(template: str) -> None:
 
 
 @check
+def keeps_a_probability(template: str) -> None:
+    """`by` is "probability": a "yes" that was not counted moves the history by its probability all the same."""
+    start = {"prior_average": 0.5, "prior_rounds": 0.001, "by": "probability"}
+    coordinator = Coordinator(signal=_steep, welcome=start, counts=lambda round, bit: False, last=1)
+    with Scene(template, coordinator, cost=STEEP) as scene:
+        scene.reported(1)
+        require(not coordinator.bits_of(1)[0], "no in round 1, at an average near 1")
+
+
+@check
+def forgets_old_rounds(template: str) -> None:
+    """`remember` rounds are behind an average at most: with 1, a round without participation is all there is."""
+    start = {"prior_average": 0.5, "prior_rounds": 1000, "remember": 1}
+    coordinator = Coordinator(signal=lambda round: _steep(round) if round else NO, welcome=start, last=1)
+    with Scene(template, coordinator, cost=STEEP) as scene:
+        scene.reported(1)
+        require(not coordinator.bits_of(0)[0], "no in round 0")
+        require(coordinator.bits_of(1)[0], "yes in round 1, at an average near 0")
+
+
+@check
 def counts_missed_rounds(template: str) -> None:
     """Rounds that it missed are rounds without participation."""
 

@@ -7,6 +7,7 @@ import json
 import math
 import re
 import shutil
+import ssl
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -18,6 +19,7 @@ import jsonschema_rs
 import pytest
 
 from page_blocks import FENCE
+from service.served import self_signed
 from turnout.algorithm import MECHANISMS
 from turnout.client import KEPT
 from turnout.service import LARGEST_BODY, LARGEST_REPLY, Timing
@@ -177,6 +179,7 @@ def test_the_device_in_node_keeps_to_the_protocol() -> None:
 
 
 @needs_node
+@pytest.mark.deployment
 def test_a_device_in_node_keeps_to_it_whose_files_are_often_written_again(tmp_path: Path) -> None:
     changes = [("const LINES = 4096;", "const LINES = 7;"), ("export const KEPT = 256;", "export const KEPT = 4;")]
     suite = tool("device_conformance")
@@ -205,6 +208,8 @@ SABOTAGED: dict[str, list[tuple[str, str]]] = {
     "ends_work_that_a_killed_one_left_on": [("if (readJson(marker)) this.end();", "")],
     "ends_work_at_the_next_no": [("if (!works) this.work.end();", "")],
     "takes_back_what_was_not_counted": [("takenBack ? 0 : decision.moved", "decision.moved")],
+    "keeps_a_probability": [('decision.counted === false && by === "bit"', "decision.counted === false")],
+    "forgets_old_rounds": [("remember ?? Infinity);", "Infinity);")],
     "counts_missed_rounds": [("return missed(state, round - 1 - last, remember);", "return state;")],
     "goes_back_with_what_is_on_file": [("let decision = rounds.decisions.get(offer.round);", "let decision;")],
     "ignores_what_it_does_not_know": [("const isOffer = (value) =>", "const isOffer = (value) => !value?.rules &&")],
@@ -233,6 +238,7 @@ def sabotaged(folder: Path, changes: list[tuple[str, str]]) -> str:
 
 
 @needs_node
+@pytest.mark.deployment
 def test_the_suite_notices_a_device_that_does_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     suite = tool("device_conformance")
     monkeypatch.setattr(sys.modules["scripted_coordinator"], "PATIENCE", 5.0)
@@ -242,3 +248,108 @@ def test_the_suite_notices_a_device_that_does_not(tmp_path: Path, monkeypatch: p
             zip(commands, pool.map(lambda name: suite.failures(commands[name], [name]), commands), strict=True)
         )
     assert [name for name, wrong in found.items() if not wrong] == []
+
+
+@needs_node
+@pytest.mark.parametrize("trusted", [True, False])
+def test_the_device_in_node_trusts_the_authority_that_it_is_given_alone(tmp_path: Path, trusted: bool) -> None:
+    suite, (certificate, key) = tool("scripted_coordinator"), self_signed(tmp_path)
+    coordinator = suite.Coordinator(last=1)
+    scene = suite.Scene("", coordinator)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    scene._server.socket = context.wrap_socket(scene._server.socket, server_side=True)
+    scene._template = NODE.replace("{url}", f"https://localhost:{scene._server.server_port}")
+    scene._template += f" --ca {certificate}" * trusted
+    with scene:
+        if trusted:
+            scene.reported(1)
+        else:
+            scene.until(lambda: "self-signed" in (scene.folder / "log").read_text(), "said why")
+            assert not coordinator.requests
+
+
+# Killed at every durable step.
+
+DYING = """
+import { fsyncSync as reallySync, writeSync as reallyWrite } from "node:fs";
+let [syncs, writes] = [0, 0];
+function fsyncSync(descriptor) {
+  if (++syncs === Number(process.env.DIE_AT_SYNC)) process.kill(process.pid, "SIGKILL");
+  reallySync(descriptor);
+}
+function writeSync(descriptor, data) {
+  if (++writes !== Number(process.env.DIE_IN_WRITE)) return reallyWrite(descriptor, data);
+  reallyWrite(descriptor, data.subarray(0, data.length / 2));
+  process.kill(process.pid, "SIGKILL");
+}
+"""
+MOST_STEPS = 60
+
+
+def dying(folder: Path) -> str:
+    """A device that kills itself at the step that its environment names."""
+    command = sabotaged(
+        folder, [("fsyncSync, ftruncateSync,", "ftruncateSync,"), (", rmSync, writeSync }", ", rmSync }")]
+    )
+    path = folder / "disk.mjs"
+    path.write_text(path.read_text() + DYING)
+    return command
+
+
+def killed_once(command: str, variable: str, step: int) -> bool:
+    """One life that is killed at a step and one that goes on; whether there was such a step."""
+    suite = sys.modules["scripted_coordinator"]
+    asked: dict[int, int] = {}
+
+    def odd(request: Any) -> Any:
+        if request.path == "/v1/round":  # a round that was lost closes without the device
+            asked[coordinator.open] = asked.get(coordinator.open, 0) + 1
+            coordinator.open += asked[coordinator.open] >= 3
+
+    coordinator = suite.Coordinator(last=2, odd=odd, counts=lambda round, bit: round != 1)
+    scene = suite.Scene(f"env {variable}={step} {command}", coordinator)
+    with scene:
+        scene.until(lambda: scene.process.poll() is not None or coordinator.bits_of(2), "died, or gone on")
+        died = scene.process.poll() is not None
+        if died:
+            assert scene.process.returncode == -9, (scene.folder / "log").read_text()
+        scene.kill()
+        flipped, before = coordinator.signal, coordinator.open
+        coordinator.signal, coordinator.last = lambda round: suite.YES - flipped(round), before + 3
+        scene._template = command
+        scene.start()
+        scene.until(lambda: any(round >= before + 3 for round, _ in coordinator.reports()), "gone on after the kill")
+        assert len({request.body["nonce"] for request in coordinator.of("/v1/enrol")}) == 1
+        assert all(len(set(coordinator.bits_of(round))) <= 1 for round in range(before + 4))
+        own = on_disk(scene.folder / "device" / suite.RUN / "rounds.jsonl")
+        for round, bit in coordinator.bits.items():
+            assert own[round] == (bit, round != 1), (round, bit, own)
+        reserved = [json.loads(line) for line in (scene.folder / "device" / "ledger.jsonl").read_text().splitlines()]
+        assert set(own) <= {entry.get("round") for entry in reserved}
+        return died
+
+
+def on_disk(path: Path) -> dict[int, tuple[bool, bool | None]]:
+    found: dict[int, tuple[bool, bool | None]] = {}
+    for entry in map(json.loads, path.read_text().splitlines()):
+        if entry["entry"] == "decided" and entry["kind"] == "tossed":
+            found[entry["round"]] = (entry["participates"], entry.get("counted"))
+        elif entry["entry"] == "acknowledged":
+            found[entry["round"]] = (found[entry["round"]][0], entry["counted"])
+    return found
+
+
+@needs_node
+@pytest.mark.deployment
+@pytest.mark.parametrize("variable", ["DIE_AT_SYNC", "DIE_IN_WRITE"])
+def test_the_device_in_node_survives_a_kill_at_every_durable_step(tmp_path: Path, variable: str) -> None:
+    tool("device_conformance")
+    command, step, died = dying(tmp_path / "dying"), 1, True
+    with ThreadPoolExecutor(6) as pool:
+        while died:
+            assert step < MOST_STEPS
+            steps = range(step, step + 12)
+            died = all(pool.map(lambda one: killed_once(command, variable, one), steps))
+            step += 12
+    assert step > 13, "there are more steps than that"

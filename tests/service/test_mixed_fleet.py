@@ -37,9 +37,9 @@ TIMING = Timing(round=0.1, deadline=1.0, lease=1.0, hold=2.0)
 class Device:
     """A process on files of its own, which may be killed and started again; `with` kills it at the end."""
 
-    def __init__(self, home: Path, url: str, number: int, code: str) -> None:
+    def __init__(self, home: Path, url: str, number: int, code: str, script: Path = DEVICE) -> None:
         self.folder, self.in_node, self.process = home / f"device-{number}", number >= AGENTS, None
-        program = ["node", str(DEVICE)] if self.in_node else [sys.executable, "-m", "turnout", "join"]
+        program = ["node", str(script)] if self.in_node else [sys.executable, "-m", "turnout", "join"]
         options = ["--folder", str(self.folder), "--code", code, "--cost", str(1.0 + number % 7)]
         self._command = [*program, url, *options]
         if number in SPENT:
@@ -153,7 +153,7 @@ def test_a_fleet_of_two_kinds_agrees_with_the_store(tmp_path: Path) -> None:
         until(lambda: Books.of(location).position.round > 3)
         killed = disturb(devices, chance)
         before = Books.of(location).position.round
-        until(lambda: Books.of(location).position.round > max(before + 5, 2 * FEW_REPORTS))
+        until(lambda: Books.of(location).position.round > max(before + 10, 40))
         until(lambda: all(devices[number].process.poll() is not None for number in SPENT))
         drained(location, devices)
         books = Books.of(location)
@@ -165,3 +165,32 @@ def test_a_fleet_of_two_kinds_agrees_with_the_store(tmp_path: Path) -> None:
         assert books.devices[slot].left is not None, "it has left"
         assert len(devices[number].reserved()) == FEW_REPORTS
     print(f"{len(books.rounds)} rounds, {dict(found)}, killed {dict(killed)}")
+
+
+@pytest.mark.deployment
+@pytest.mark.skipif(shutil.which("node") is None, reason="needs Node (Debian: nodejs)")
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("{ run: welcome.run, round, participates }", "{ run: welcome.run, round, participates: !participates }"),
+        ("this.rounds.acknowledge(round, value.counted);", "this.rounds.acknowledge(round, false);"),
+    ],
+    ids=["sends another bit", "stores another answer"],
+)
+def test_a_device_whose_files_differ_is_noticed(tmp_path: Path, before: str, after: str) -> None:
+    location, script = str(tmp_path / "run.db"), shutil.copytree(DEVICE.parent, tmp_path / "wrong") / DEVICE.name
+    assert script.read_text().count(before) == 1
+    script.write_text(script.read_text().replace(before, after))
+    store = begun(location, usual_rules(TIMING, wait_for=2), capacity=1.0)
+    codes = codes_for(store, 2)
+    store.close()
+    with ExitStack() as ends:
+        served = ends.enter_context(Served(tmp_path, location)).wait()
+        devices = [
+            ends.enter_context(Device(tmp_path, served.url, AGENTS + 1 + number, code, script))
+            for number, code in enumerate(codes)
+        ]
+        until(lambda: Books.of(location).position.round > 10)
+        drained(location, devices)
+        with pytest.raises(AssertionError):
+            assert_agreed(Books.of(location), devices)

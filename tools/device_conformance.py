@@ -364,6 +364,18 @@ def ends_work_at_the_next_no(template: str) -> None:
 
 
 @check
+def ends_work_when_it_is_stopped(template: str) -> None:
+    """Asked to stop (SIGTERM) while work is on: end it, then end."""
+    with Scene(template, Coordinator(lease=60.0, last=1)) as scene:
+        scene.until(lambda: scene.events("start"), "started work")
+        scene.reported(1)
+        assert scene.process is not None
+        scene.process.terminate()
+        scene.ended("ended")
+        require(scene.events("stop"), "to end work before it ends itself")
+
+
+@check
 def ends_work_that_a_killed_one_left_on(template: str) -> None:
     """Killed while work is on: end it at the next start, before anything is reported."""
     coordinator = Coordinator(lease=60.0, last=1)

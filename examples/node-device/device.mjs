@@ -11,14 +11,13 @@
 // that an older copy was restored), and acting on public data once the budget is spent.
 
 import { createHash, randomBytes } from "node:crypto";
-import { mkdirSync } from "node:fs";
 import { join } from "node:path";
 import { parseArgs } from "node:util";
 
 import { KEPT, Ledger, Rounds } from "./books.mjs";
 import { Backoff, checkWelcome, clock, Coordinator, Ended, isAnswer, isOffer, said } from "./coordinator.mjs";
 import { agreed, decide, freshWord } from "./decision.mjs";
-import { putJson, readJson, remove, takeFolder } from "./disk.mjs";
+import { makeFolder, putJson, readJson, remove, takeFolder } from "./disk.mjs";
 import { Work } from "./work.mjs";
 
 const LONGEST_POLL = 5; // seconds between two questions while the coordinator answers well
@@ -40,7 +39,7 @@ class Device {
     const limit = { reports: wholeOf("reports", this.options), epsilon: numberOf("epsilon-per-report", this.options) };
     this.ledger = new Ledger(join(this.folder, "ledger.jsonl"), { ...limit, raise: this.options["raise-limit"] });
     this.box = await this.#agreed();
-    mkdirSync(join(this.folder, this.welcome.run), { recursive: true, mode: 0o700 });
+    makeFolder(join(this.folder, this.welcome.run));
     this.rounds = new Rounds(join(this.folder, this.welcome.run, "rounds.jsonl"), this.welcome, this.ledger);
     const tag = createHash("sha256").update(this.welcome.token).digest("hex").slice(0, 8);
     said(`device ${tag} in run ${this.welcome.run}, ${this.ledger.spent} of ${this.ledger.limit.reports} reports spent`);
@@ -239,7 +238,7 @@ async function main() {
   });
   if (positionals.length !== 1) throw new Ended("give the coordinator's address, such as https://coordinator.example:8443");
   const cost = readCost(values);
-  mkdirSync(values.folder, { recursive: true, mode: 0o700 });
+  makeFolder(values.folder);
   takeFolder(values.folder);
   const device = new Device(positionals[0], values, cost);
   for (const signal of ["SIGTERM", "SIGINT"])

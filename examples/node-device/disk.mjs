@@ -1,8 +1,14 @@
 // Files that survive a crash: what has returned from here is on the disk. One process for each folder.
 
 import { closeSync, existsSync, fsyncSync, ftruncateSync, linkSync, openSync } from "node:fs";
-import { readFileSync, renameSync, rmSync, writeSync } from "node:fs";
-import { dirname, join } from "node:path";
+import { mkdirSync, readFileSync, renameSync, rmSync, writeSync } from "node:fs";
+import { dirname, join, resolve } from "node:path";
+
+/** A folder for this device alone, made if it is missing. */
+export function makeFolder(folder) {
+  mkdirSync(folder, { recursive: true, mode: 0o700 });
+  syncFolder(dirname(resolve(folder)));
+}
 
 function syncFolder(folder) {
   const descriptor = openSync(folder, "r");

@@ -22,7 +22,7 @@ from page_blocks import FENCE
 from service.served import self_signed
 from turnout.algorithm import MECHANISMS
 from turnout.client import KEPT
-from turnout.service import LARGEST_BODY, LARGEST_REPLY, Timing
+from turnout.service import LARGEST_BODY, LARGEST_REPLY, ProtocolProblem, Timing, fields
 from turnout.service.agent.connection import FIRST_PAUSE, LONGEST_PAUSE, LONGEST_POLL, REQUEST_SECONDS, TOO_SOON
 from turnout.service.agent.rounds import LONGEST_LEASE, MOST_CONFLICTS, USUAL_LIMIT
 from turnout.service.coordinator.device_app import HELD_AT_ONCE, REPORTS_A_SECOND, REPORTS_AT_ONCE
@@ -145,6 +145,9 @@ def test_the_messages_of_the_page_keep_to_the_schema() -> None:
         whole = {"$ref": f"#/components/schemas/{name}", "components": schemas}
         assert jsonschema_rs.Draft202012Validator(whole).is_valid(message), name
         assert set(message) == set(schemas["schemas"][name]["properties"]), name
+    with pytest.raises(ProtocolProblem) as problem:
+        fields({"round": "118"}, {"round": int}, "report")
+    assert shown[-1]["message"] == str(problem.value)
 
 
 def test_the_numbers_of_the_page_are_those_of_the_code() -> None:
@@ -206,6 +209,7 @@ SABOTAGED: dict[str, list[tuple[str, str]]] = {
     "slows_down_while_all_fails": [("atLeast + Math.random() * most", "0.01")],
     "waits_as_long_as_it_is_told": [("atLeast + Math.random() * most", "Math.random()")],
     "ends_work_that_a_killed_one_left_on": [("if (readJson(marker)) this.end();", "")],
+    "ends_work_when_it_is_stopped": [("device.work?.end();\n      process.exit(0);", "process.exit(0);")],
     "ends_work_at_the_next_no": [("if (!works) this.work.end();", "")],
     "takes_back_what_was_not_counted": [("takenBack ? 0 : decision.moved", "decision.moved")],
     "keeps_a_probability": [('decision.counted === false && by === "bit"', "decision.counted === false")],
@@ -269,6 +273,66 @@ def test_the_device_in_node_trusts_the_authority_that_it_is_given_alone(tmp_path
             assert not coordinator.requests
 
 
+# In which order things are on the disk.
+
+TRACED = """
+import { fsyncSync as reallySync, readlinkSync, writeSync as reallyWrite } from "node:fs";
+const named = (descriptor) => readlinkSync(`/proc/self/fd/${descriptor}`).split("/").pop();
+function fsyncSync(descriptor) {
+  reallySync(descriptor);
+  console.error(`trace sync ${named(descriptor)}`);
+}
+function writeSync(descriptor, data) {
+  console.error(`trace write ${named(descriptor)}`);
+  return reallyWrite(descriptor, data);
+}
+"""
+OWN_SYNC = [("fsyncSync, ftruncateSync,", "ftruncateSync,"), (", rmSync, writeSync }", ", rmSync }")]
+SENDS = ("request.end(body", "console.error(`trace send ${path}`); request.end(body")
+TOSSES = ("freshWord = () => Number(", 'freshWord = () => console.error("trace toss") ?? Number(')
+
+
+def traced(folder: Path, *changes: tuple[str, str]) -> str:
+    """What a device does on its disk and on the wire in its first two rounds, one word or two for each step."""
+    command = sabotaged(folder, [*OWN_SYNC, SENDS, TOSSES, *changes])
+    path = folder / "disk.mjs"
+    path.write_text(path.read_text() + TRACED)
+    suite = tool("scripted_coordinator")
+    with suite.Scene(command, suite.Coordinator(last=2)) as scene:
+        scene.reported(2)
+        log = (scene.folder / "log").read_text()
+    return "\n".join(line.removeprefix("trace ") for line in log.splitlines() if line.startswith("trace "))
+
+
+ENROLLED = """write enrolling.json.new
+sync enrolling.json.new
+sync device
+send /v1/enrol
+write device.json.new
+sync device.json.new
+sync device"""
+ROUND = """write ledger.jsonl
+sync ledger.jsonl
+toss
+write rounds.jsonl
+sync rounds.jsonl
+send /v1/report
+write rounds.jsonl
+sync rounds.jsonl"""
+
+
+@needs_node
+def test_what_must_be_on_the_disk_before_what(tmp_path: Path) -> None:
+    steps = traced(tmp_path / "right")
+    assert f"{ENROLLED}\n" in steps
+    assert steps.count(f"{ROUND}\n") == 2
+    wrong = traced(
+        tmp_path / "wrong",
+        ("subarray(writeSync(descriptor, rest));\n  fsyncSync(descriptor);", "subarray(writeSync(descriptor, rest));"),
+    )
+    assert ROUND not in wrong, "a device that does not flush its files is noticed"
+
+
 # Killed at every durable step.
 
 DYING = """
@@ -289,9 +353,7 @@ MOST_STEPS = 60
 
 def dying(folder: Path) -> str:
     """A device that kills itself at the step that its environment names."""
-    command = sabotaged(
-        folder, [("fsyncSync, ftruncateSync,", "ftruncateSync,"), (", rmSync, writeSync }", ", rmSync }")]
-    )
+    command = sabotaged(folder, OWN_SYNC)
     path = folder / "disk.mjs"
     path.write_text(path.read_text() + DYING)
     return command

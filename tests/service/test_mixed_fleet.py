@@ -38,7 +38,8 @@ class Device:
     """A process on files of its own, which may be killed and started again; `with` kills it at the end."""
 
     def __init__(self, home: Path, url: str, number: int, code: str, script: Path = DEVICE) -> None:
-        self.folder, self.in_node, self.process = home / f"device-{number}", number >= AGENTS, None
+        self.folder, self.in_node = home / f"device-{number}", number >= AGENTS
+        self.process: subprocess.Popen[bytes] | None = None
         program = ["node", str(script)] if self.in_node else [sys.executable, "-m", "turnout", "join"]
         options = ["--folder", str(self.folder), "--code", code, "--cost", str(1.0 + number % 7)]
         self._command = [*program, url, *options]

@@ -109,7 +109,7 @@ def test_the_file_is_served(coordinator) -> None:
 
 OFFERED = {kind: made for kind, made in MECHANISMS.items() if not made.needs_population}
 SCHEMAS = FILE["components"]["schemas"]
-USUAL = {
+USUAL: dict[str, dict[str, Any]] = {
     "classical": {},
     "paper-coin": {"beta": 3.5},
     "capped-coin": {"beta": 1.0, "cap": 0.8},

@@ -14,7 +14,8 @@ The command starts the device. In it stand:
 
 Python and its standard library are enough. Each check has a coordinator, a folder and a device of its own. The
 mechanism is clamp with epsilon 30, whose probability is within 1e-12 of 0 or 1: so the signal says what a device that
-tosses now must report, and a bit that was tossed twice shows. docs/another-device.md explains what is checked.
+tosses now must report, and a bit that was tossed twice shows. A device that is right fails by chance (an unlikely
+bit, or pauses that are all short) less than once in 100,000 runs. docs/another-device.md explains what is checked.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from typing import Any
 
 from scripted_coordinator import DROP, NO, YES, Coordinator, Reply, Request, Scene
 
-SLACK = 0.75
+SLACK = 1.2
 """Seconds by which a busy machine may be late."""
 
 
@@ -230,7 +231,7 @@ def keeps_its_bit_in_a_conflict(template: str) -> None:
     """`conflict`, where the coordinator has another bit: no work, no other bit, and on to the next round."""
 
     def odd(request: Request) -> Reply:
-        time.sleep(0.4 if request.body.get("round") == 1 else 0.0)  # long enough to see work
+        time.sleep(0.8 if request.body.get("round") == 1 else 0.0)  # long enough to see work
         return None
 
     coordinator = Coordinator(lease=30.0, last=2, odd=odd)
@@ -285,7 +286,7 @@ def asks_again_while_pending(template: str) -> None:
         scene.reported(1)
         at = [request.at for request in coordinator.of("/v1/report")[:4]]
         require(coordinator.bits_of(0) == [True] * 4, "the same bit each time")
-        require(at[-1] - at[0] > 0.05, "a pause where the coordinator did not hold the request")
+        require(at[-1] - at[0] > 0.02, "a pause where the coordinator did not hold the request")
         require(coordinator.reports()[4][0] == 1, "a pending report is not acknowledged")
 
 
@@ -314,7 +315,7 @@ def works_only_when_counted(template: str) -> None:
     """Work for a counted "yes" with a lease alone: not if it was not counted, nor for a lease of 0."""
 
     def odd(request: Request) -> Reply:
-        time.sleep(0.4 if request.body.get("round") == 1 else 0.0)  # long enough to see work
+        time.sleep(0.8 if request.body.get("round") == 1 else 0.0)  # long enough to see work
         if request.path != "/v1/report" or request.body["round"] > 0:
             return None
         status, value = coordinator.usual(request)
@@ -396,8 +397,8 @@ STEEP = ([1.0], [4])
 
 
 def _steep(round: int) -> float:
-    """First a certain yes; then one that is certain below an average of 0.005, and has a chance of 1e-4 at 0.5."""
-    return 1e9 if round == 0 else 4e-4 * 0.25
+    """First a certain yes; then one that is certain below an average of 0.0007, and has a chance of 5e-7 near 1."""
+    return 1e9 if round == 0 else 2e-6
 
 
 @check
@@ -447,14 +448,14 @@ def counts_missed_rounds(template: str) -> None:
 
     def odd(request: Request) -> Reply:
         if request.path == "/v1/report" and request.body["round"] == 0:
-            coordinator.bits[0], coordinator.open = request.body["participates"], 2000
+            coordinator.bits[0], coordinator.open = request.body["participates"], 20_000
             return 200, coordinator.settled(0, request.body["participates"])
         return None
 
     coordinator = Coordinator(signal=_steep, odd=odd, last=1)
     with Scene(template, coordinator, cost=STEEP) as scene:
-        scene.reported(2000)
-        require(scene.coordinator.bits_of(2000)[0], "yes in round 2000, after 1,999 that it missed")
+        scene.reported(20_000)
+        require(scene.coordinator.bits_of(20_000)[0], "yes in round 20,000, after 19,999 that it missed")
 
 
 def failures(template: str, names: list[str] | None = None, at_once: int = 6) -> dict[str, str]:

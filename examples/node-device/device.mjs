@@ -35,9 +35,9 @@ class Device {
 
   async run() {
     this.work = new Work(join(this.folder, "working.json"), this.options["on-participate"], this.options["on-stop"]);
-    this.welcome = await this.#enrolled();
     const limit = { reports: wholeOf("reports", this.options), epsilon: numberOf("epsilon-per-report", this.options) };
     this.ledger = new Ledger(join(this.folder, "ledger.jsonl"), { ...limit, raise: this.options["raise-limit"] });
+    this.welcome = await this.#enrolled(); // not before: a wrong limit must not use up the code
     this.box = await this.#agreed();
     makeFolder(join(this.folder, this.welcome.run));
     this.rounds = new Rounds(join(this.folder, this.welcome.run, "rounds.jsonl"), this.welcome, this.ledger);
@@ -51,12 +51,13 @@ class Device {
   /** The welcome on file, or a new one: what will be asked with is on file before it is asked. */
   async #enrolled() {
     const [file, asking] = [join(this.folder, "device.json"), join(this.folder, "enrolling.json")];
-    const [known, code] = [readJson(file), this.options.code?.trim()];
-    if (known && (!code || code === known.code)) {
+    const code = this.options.code?.trim();
+    const known = readJson(file);
+    let pending = readJson(asking);
+    if (known && (!pending || pending.nonce === known.nonce) && (!code || code === known.code)) {
       if (known.url !== this.url) throw new Ended(`this device has enrolled at ${known.url}: give that address`);
       return known.welcome;
     }
-    let pending = readJson(asking);
     if (!pending || (code && pending.code !== code) || pending.url !== this.url) {
       if (!code) throw new Ended("this device has not enrolled: give --code");
       pending = { url: this.url, code, nonce: randomBytes(24).toString("base64url") };
@@ -114,7 +115,10 @@ class Device {
       return this.#sitOut(offer.round);
     }
     if (!decision) {
-      if (this.ledger.spent >= this.ledger.limit.reports) await this.#leave(`all ${this.ledger.limit.reports} reports are spent`);
+      const { reports } = this.ledger.limit;
+      const remaining = reports - this.ledger.spent;
+      if (remaining <= 0) await this.#leave(`all ${reports} reports are spent`);
+      if (remaining === Math.floor(reports / 10)) said(`${remaining} of ${reports} reports are left: then this device leaves`);
       rounds.tidy();
       const state = rounds.before(offer.round);
       this.ledger.reserve(welcome.run, offer.round, this.box.epsilon); // on the disk before the coin is tossed

@@ -205,7 +205,7 @@ SABOTAGED: dict[str, list[tuple[str, str]]] = {
     "never_has_two_bits_for_a_round": TOSSES_AGAIN,
     "ends_work_with_its_lease": [("const until = sentAt +", "const until = clock() +")],
     "works_only_when_counted": [("participates && value.counted &&", "participates &&")],
-    "leaves_when_its_budget_is_spent": [("this.ledger.spent >= this.ledger.limit.reports", "false")],
+    "leaves_when_its_budget_is_spent": [("remaining <= 0", "false")],
     "slows_down_while_all_fails": [("atLeast + Math.random() * most", "0.01")],
     "waits_as_long_as_it_is_told": [("atLeast + Math.random() * most", "Math.random()")],
     "ends_work_that_a_killed_one_left_on": [("if (readJson(marker)) this.end();", "")],

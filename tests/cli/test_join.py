@@ -16,20 +16,10 @@ from turnout.service.coordinator import hashed
 
 TAG = tag_of(hashed(TOKEN))
 
-JOIN = """
-import typer
-from turnout import cli
-from turnout.cli.join import join
-cli.app = typer.Typer(pretty_exceptions_enable=False)
-cli.app.callback()(lambda: None)
-cli.app.command()(join)
-cli.main()
-"""
-
 
 def command(*arguments):
     """As the installed program: the current folder is not on its path by itself."""
-    return [sys.executable, "-P", "-c", JOIN, "join", *map(str, arguments)]
+    return [sys.executable, "-P", "-m", "turnout", "join", *map(str, arguments)]
 
 
 def turnout(*arguments, **options):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections.abc import Coroutine
 from dataclasses import dataclass
@@ -38,6 +37,8 @@ def allow_files(wanted: int) -> int:
 
 def run_in_loop(main: Coroutine[Any, Any, Result]) -> Result:
     """Run it in a new event loop: uvloop's where it is installed."""
+    import asyncio  # not at the top: a device has no event loop
+
     try:
         import uvloop
     except ImportError:

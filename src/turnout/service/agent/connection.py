@@ -174,8 +174,9 @@ class HttpWire:
 
     def _connect(self) -> _Connection:
         host, port, tls = self._address.host, self._address.port, self._address.tls
+        name = host.encode("ascii")  # as bytes, so that Python needs no tables of all alphabets for it
         problem: OSError = OSError("no address")
-        for family, kind, protocol, _, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
+        for family, kind, protocol, _, address in socket.getaddrinfo(name, port, type=socket.SOCK_STREAM):
             raw = self._raw = socket.socket(family, kind, protocol)  # known to `cut` before it connects
             if self._cut:
                 raise ValueError("stopped")
@@ -184,7 +185,7 @@ class HttpWire:
                 raw.connect(address)
                 raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 if tls is not None:
-                    raw = self._raw = tls.wrap_socket(raw, server_hostname=host)
+                    raw = self._raw = tls.wrap_socket(raw, server_hostname=name)
             except OSError as error:
                 raw.close()
                 problem = error

@@ -93,9 +93,8 @@ def once(environment, certificate=None):
         command = [str(Path(environment) / "bin" / "turnout"), "join", server.url, "--code", "A-CODE", "--cost", "3"]
         command += ["--folder", f"{folder}/device", "--witness", f"{folder}/witness"]
         command += [] if certificate is None else ["--ca", str(certificate)]
-        clean = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "OPENBLAS"))}
         begun = time.perf_counter()
-        device = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=clean)
+        device = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=_clean())
         try:
             if not server.held.wait(60):
                 device.kill()
@@ -111,6 +110,21 @@ def once(environment, certificate=None):
             server.server_close()
     memory = next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS"))
     return server.at - begun, memory / 1024
+
+
+def _numpy(environment):
+    """Seconds of a program that only imports NumPy: how fast this machine is at this moment."""
+    begun = time.perf_counter()
+    subprocess.run(
+        [str(Path(environment) / "bin" / "python"), "-c", "import numpy"],
+        check=True,
+        env=_clean() | {"OPENBLAS_NUM_THREADS": "1"},
+    )
+    return time.perf_counter() - begun
+
+
+def _clean():
+    return {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "OPENBLAS"))}
 
 
 def on_disk(environment):
@@ -147,16 +161,17 @@ def self_signed(folder):
 
 
 def measure(environments, tries=20, certificate=None):
-    """{environment: MiB on disk, median seconds, median MiB}, the environments taking turns."""
+    """{environment: MiB on disk, median seconds, median MiB, seconds of NumPy alone}, the environments taking turns."""
     found = {str(one): [] for one in environments}
     for _ in range(tries + 1):
         for one in environments:
-            found[str(one)].append(once(one, certificate))
+            found[str(one)].append((*once(one, certificate), _numpy(one)))
     return {
         name: {
             "disk": on_disk(name),
-            "start": statistics.median(seconds for seconds, _ in tried[1:]),  # the first fills the disk's cache
-            "memory": statistics.median(memory for _, memory in tried[1:]),
+            "start": statistics.median(seconds for seconds, _, _ in tried[1:]),  # the first fills the disk's cache
+            "memory": statistics.median(memory for _, memory, _ in tried[1:]),
+            "numpy": statistics.median(seconds for _, _, seconds in tried[1:]),
         }
         for name, tried in found.items()
     }
@@ -172,8 +187,8 @@ def main():
         for scheme, certificate in (("http", None), ("https", self_signed(folder))):
             for name, figures in measure(asked.environments, asked.tries, certificate).items():
                 print(
-                    f"{scheme:<6} {name}: {figures['disk']:.0f} MiB on disk, starts in {figures['start']:.2f} s, "
-                    f"holds {figures['memory']:.1f} MiB",
+                    f"{scheme:<6} {name}: {figures['disk']:.0f} MiB on disk, starts in {figures['start']:.2f} s "
+                    f"(import numpy: {figures['numpy']:.2f} s), holds {figures['memory']:.1f} MiB",
                     flush=True,
                 )
 

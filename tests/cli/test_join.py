@@ -180,6 +180,9 @@ def test_costs_from_a_file_and_from_a_function(tmp_path, url):
         (["--cost-function", "no.such:thing"], "--cost-function must be in a module that can be imported", 2),
         (["--cost-function", "mine"], "--cost-function must be of the form package.module:function", 2),
         (["--cost", 3], "code must be the one-time code", 2),
+        (["--cost", 3, "--code", ""], "the code must be the operator's, got an empty one: see that what should", 2),
+        (["--cost", 3, "--code", " "], "the code must be the operator's, got an empty one", 2),
+        (["--code", "--cost", 3], "--code must be TEXT, got nothing: write --code and its value", 2),
         (["--cost", 3, "--code", "WRONG-CODE"], "no such code", 3),
         (["--cost", 3, "--on-stop", "/no/such"], "no such program for --on-stop", 2),
         (["--cost", 3, "--code", "GOOD-CODE", "--epsilon-per-report", 0.5], "more than the 0.5 that this device", 3),
@@ -221,7 +224,7 @@ def test_a_signal_before_the_coordinator_has_answered_is_no_error(tmp_path, numb
         first = agent.stdout.readline()
         agent.send_signal(number)
         stdout, stderr = agent.communicate(timeout=20)
-    assert "Connection refused" in first
+    assert "Connection refused; trying again" in first
     assert (agent.returncode, stderr) == (0, "")
     if machine:
         ended = {"event": "ended", "why": "asked", "reports": None, "total_epsilon": None, "delta": None}

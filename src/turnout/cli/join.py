@@ -161,7 +161,7 @@ def read_options(words: list[str]) -> dict[str, Any]:
             raise invalid("option", "one of `turnout join`", word, _nearest(name, known))
         elif known[name].kind is bool:
             values[known[name].name] = True
-        elif not equals and not left:
+        elif not equals and (not left or left[0] in known):  # such as --code $(cat an-empty-file) --cost 3
             raise invalid(name, KINDS[known[name].kind], "nothing", f"write {name} and its value")
         else:
             values[known[name].name] = _value(known[name], text if equals else left.pop(0))

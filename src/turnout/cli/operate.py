@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -29,16 +30,36 @@ Location = Annotated[
     ),
 ]
 WHO = "command line"
+PATIENCE = 10.0
+"""Seconds to wait for a run that is being begun."""
 
 
 def opened(location: str) -> Store:
     """The store of a run that exists."""
-    from turnout.service.store import StoreProblem, open_store
+    from turnout.service.store import NotBegun, open_store
 
     store = open_store(location)
     if store.run() is None:
-        raise StoreProblem("the store has no run yet: begin one with `turnout serve --capacity …`")
+        store.close()
+        raise NotBegun("the store has no run yet: begin one with `turnout serve --capacity …`")
     return store
+
+
+def opened_soon(location: str) -> Store:
+    """The same, but `turnout serve` may have been started a moment ago: wait for the run that it is about to begin."""
+    from turnout.service.store import NotBegun
+
+    place, end, told = location.rpartition("@")[2], time.monotonic() + PATIENCE, False
+    while True:
+        try:
+            return opened(location)
+        except NotBegun:
+            if time.monotonic() >= end:
+                raise
+        if not told:
+            typer.echo(f"note: no run in {place} yet: waiting for `turnout serve`, {PATIENCE:g} s at most", err=True)
+            told = True
+        time.sleep(0.1)
 
 
 @app.command()
@@ -52,7 +73,7 @@ def codes(
     from turnout.service.coordinator import issue_codes
     from turnout.service.store import USUAL_HOURS
 
-    made = issue_codes(opened(store), count, weight, USUAL_HOURS if hours is None else hours, WHO)
+    made = issue_codes(opened_soon(store), count, weight, USUAL_HOURS if hours is None else hours, WHO)
     typer.echo("\n".join(made))
 
 

@@ -9,6 +9,7 @@ whatever else the machine does meets all of them.
 import argparse
 import json
 import os
+import resource
 import ssl
 import statistics
 import subprocess
@@ -87,7 +88,7 @@ class _Answers(BaseHTTPRequestHandler):
 
 
 def once(environment, certificate=None):
-    """(seconds from the start of the program to its first request, MiB that it holds while it waits in a run)."""
+    """(seconds from the start of the program to its first request, of which the processor worked, MiB in a run)."""
     with tempfile.TemporaryDirectory() as folder:
         server = Coordinator(certificate)
         command = [str(Path(environment) / "bin" / "turnout"), "join", server.url, "--code", "A-CODE", "--cost", "3"]
@@ -96,6 +97,7 @@ def once(environment, certificate=None):
         begun = time.perf_counter()
         device = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=_clean())
         try:
+            busy = _processor(device.pid) if server.first.wait(60) else 0.0
             if not server.held.wait(60):
                 device.kill()
                 raise RuntimeError(f"{environment}: no round was reached: {device.communicate()[1].decode()}")
@@ -109,18 +111,21 @@ def once(environment, certificate=None):
             server.shutdown()
             server.server_close()
     memory = next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS"))
-    return server.at - begun, memory / 1024
+    return server.at - begun, busy, memory / 1024
+
+
+def _processor(pid):
+    """Seconds for which a processor has worked for the main thread: this hardly depends on what else runs."""
+    return int(Path(f"/proc/{pid}/schedstat").read_text().split()[0]) / 1e9
 
 
 def _numpy(environment):
-    """Seconds of a program that only imports NumPy: how fast this machine is at this moment."""
-    begun = time.perf_counter()
-    subprocess.run(
-        [str(Path(environment) / "bin" / "python"), "-c", "import numpy"],
-        check=True,
-        env=_clean() | {"OPENBLAS_NUM_THREADS": "1"},
-    )
-    return time.perf_counter() - begun
+    """Seconds of processor for a program that only imports NumPy: how fast this machine is at this moment."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    alone = _clean() | {"OPENBLAS_NUM_THREADS": "1"}
+    subprocess.run([str(Path(environment) / "bin" / "python"), "-c", "import numpy"], check=True, env=alone)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
 def _clean():
@@ -161,20 +166,18 @@ def self_signed(folder):
 
 
 def measure(environments, tries=20, certificate=None):
-    """{environment: MiB on disk, median seconds, median MiB, seconds of NumPy alone}, the environments taking turns."""
+    """{environment: what it takes}, the environments taking turns; medians, but `least` is the shortest start."""
     found = {str(one): [] for one in environments}
     for _ in range(tries + 1):
         for one in environments:
             found[str(one)].append((*once(one, certificate), _numpy(one)))
-    return {
-        name: {
-            "disk": on_disk(name),
-            "start": statistics.median(seconds for seconds, _, _ in tried[1:]),  # the first fills the disk's cache
-            "memory": statistics.median(memory for _, memory, _ in tried[1:]),
-            "numpy": statistics.median(seconds for _, _, seconds in tried[1:]),
-        }
-        for name, tried in found.items()
-    }
+    figures = {}
+    for name, tried in found.items():
+        start, busy, memory, numpy = map(statistics.median, zip(*tried[1:], strict=True))  # the first fills caches
+        least = min(seconds for seconds, *_ in tried)
+        figures[name] = {"disk": on_disk(name), "start": start, "least": least, "busy": busy}
+        figures[name] |= {"memory": memory, "numpy": numpy}
+    return figures
 
 
 def main():
@@ -188,7 +191,8 @@ def main():
             for name, figures in measure(asked.environments, asked.tries, certificate).items():
                 print(
                     f"{scheme:<6} {name}: {figures['disk']:.0f} MiB on disk, starts in {figures['start']:.2f} s "
-                    f"(import numpy: {figures['numpy']:.2f} s), holds {figures['memory']:.1f} MiB",
+                    f"(at best {figures['least']:.2f}, processor {figures['busy']:.2f}, `import numpy` alone "
+                    f"{figures['numpy']:.2f}), holds {figures['memory']:.1f} MiB",
                     flush=True,
                 )
 

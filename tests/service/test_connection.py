@@ -367,8 +367,8 @@ class Restarted:
 
 
 def seconds_until_back(wire, monkeypatch, seed):
-    monkeypatch.setattr("turnout.service.agent.connection.random.SystemRandom", lambda: drawn)
     drawn = random.Random(seed)
+    monkeypatch.setattr("turnout.service.agent.connection.random.SystemRandom", lambda: drawn)
     talk = Dialogue(wire, clock=lambda: wire.now, pause=wire.pause, check=lambda: None, noted=lambda _: None)
     talk.report("token", Report("run", 0, True))
     return wire.answered - wire.end

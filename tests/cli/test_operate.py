@@ -70,10 +70,10 @@ def test_codes_wait_for_a_run_that_is_being_begun(tmp_path):
 
 
 def test_codes_do_not_wait_for_ever_nor_for_what_is_no_store(tmp_path, monkeypatch):
-    monkeypatch.setattr("turnout.cli.operate.PATIENCE", 0.3)
+    monkeypatch.setattr("turnout.cli.operate.LONGEST_WAIT", 0.3)
     with pytest.raises(TurnoutError, match="no such file: check the path, or begin a run there"):
         codes(str(tmp_path / "none.db"))
-    monkeypatch.setattr("turnout.cli.operate.PATIENCE", 60.0)
+    monkeypatch.setattr("turnout.cli.operate.LONGEST_WAIT", 60.0)
     (tmp_path / "other.db").write_text("no database at all, but a text of some length" * 100)
     began = time.monotonic()
     with pytest.raises(TurnoutError, match="not a database"):
@@ -183,7 +183,7 @@ class TestBooks:
         operate("rounds", tmp_path / "rounds.csv", "--store", tmp_path / "run.db")
         rows = table(tmp_path / "rounds.csv")
         assert ",".join(rows[0]) == (
-            "round,closed_at,signal,capacity,participants,demand,members,heard,refused,frozen,seconds"
+            "round,closed_at,signal,capacity,participants,demand,members,heard,refused,frozen,seconds,expected,beyond_reach"
         )
         closed = ["2100-01-01T00:00:00.062Z", "2100-01-01T00:00:10.062Z"]
         assert [row["closed_at"] for row in rows[:2]] == closed

@@ -226,6 +226,44 @@ def _arrays_problem(arrays: ArrayRecord) -> str:
     return ""
 
 
+_CAUSES = (
+    (
+        "secaggplus",
+        "secaggplus_mod works with Flower's SecAggPlusWorkflow alone, which has no SelfSelection: remove it",
+    ),
+    (
+        "clipping_mod",
+        "this mod belongs to a differential-privacy wrapper, which does not go with SelfSelection: remove it "
+        "(LocalDpMod works, after self_selection_mod)",
+    ),
+    (
+        "found 0 ArrayRecord",
+        "a mod before self_selection_mod expects a model in the question: make self_selection_mod the first one",
+    ),
+    (
+        "function registered",
+        "no function of the ClientApp takes messages of this type: SelfSelection(message_type=...) and the strategy "
+        "must name one train function, on which self_selection_mod is registered",
+    ),
+    ("weight ", "return the number of examples in each update's metrics under the strategy's weighted_by_key"),
+    ("did not ask", "self_selection_mod is registered twice (once in ClientApp(mods=...), perhaps): remove one"),
+)
+"""What an error says, and what is then most likely wrong."""
+
+
+def likely_cause(reasons: Iterable[str], otherwise: str) -> str:
+    """The most likely cause of failures, with its remedy, from what the replies said.
+
+    Example:
+        >>> likely_cause(["KeyError: 'secaggplus_configs'"], "see the client's log")
+        "secaggplus_mod works with Flower's SecAggPlusWorkflow alone, which has no SelfSelection: remove it"
+        >>> likely_cause(["ZeroDivisionError"], "see the client's log")
+        "see the client's log"
+    """
+    said = "\n".join(reasons)
+    return next((cause for text, cause in _CAUSES if text in said), otherwise)
+
+
 def with_weight(reply: Message, key: str, weight: float) -> Message:
     """The reply with another weight in its metrics; the client's own record is left as it is."""
     (name, metrics) = next(iter(reply.content.metric_records.items()))

@@ -84,7 +84,7 @@ class TestDurable:
         def fail(message, context):
             raise RuntimeError("out of memory")
 
-        with pytest.raises(TurnoutError, match="none succeeded .*out of memory"):
+        with pytest.raises(TurnoutError, match=r"none succeeded .*out of memory"):
             durable_run(tmp_path, 4, train=fail)
         assert decided(tmp_path) == [1, 2, 3, 4]
 
@@ -150,7 +150,7 @@ class TestStudy:
 
     def test_also_in_one_phase_where_deciding_and_training_are_one_message(self):
         grid = InProcessGrid(make_app(lambda message, context: 1 / 0), 10)
-        with pytest.raises(TurnoutError, match="none succeeded .*division by zero"):
+        with pytest.raises(TurnoutError, match=r"none succeeded .*division by zero"):
             run(grid=grid, capacity=4, rounds=4, phases=1)
         history = [json.loads(grid.context(node).state["turnout"]["history"]) for node in range(10)]
         assert [kept["last"] for kept in history] == [4] * 10

@@ -367,7 +367,7 @@ def test_all_updates_spoilt_is_no_success():
         return update(message, [np.full(3, np.nan)])
 
     for phases in (1, 2):
-        with pytest.raises(TurnoutError, match="none succeeded .* is not finite"):
+        with pytest.raises(TurnoutError, match=r"none succeeded .* is not finite"):
             run(make_app(nan), rounds=3, phases=phases)
 
 

@@ -114,7 +114,7 @@ def _interrupt_held_back() -> Iterator[None]:
 
 
 def silent_cluster() -> str:
-    """Which Ray cluster is named (by RAY_ADDRESS, or by Ray's own file on this machine) and does not answer; "" if none.
+    """Which Ray cluster is named (by RAY_ADDRESS, or by Ray's own file here) and does not answer; "" if none.
 
     Ray itself tries such an address for minutes. The file outlives a machine's restart and a cluster that was killed.
     """

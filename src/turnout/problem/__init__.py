@@ -5,6 +5,7 @@ It knows nothing of rounds, signals or privacy.
 
 from turnout.problem.costs import Array, Clients, Costs, PolynomialCosts, check_costs, polynomial
 from turnout.problem.drawn import DrawnCosts, Term, coefficient
+from turnout.problem.functions import FunctionCosts
 from turnout.problem.philox import (
     ENROLMENT,
     KEY_STEPS,
@@ -35,6 +36,7 @@ __all__ = [
     "Clients",
     "Costs",
     "DrawnCosts",
+    "FunctionCosts",
     "Optimum",
     "PolynomialCosts",
     "Population",

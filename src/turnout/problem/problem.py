@@ -12,6 +12,7 @@ from turnout.display import card
 from turnout.errors import check_kind, check_number, invalid
 from turnout.problem.costs import Array, Costs, PolynomialCosts, check_costs
 from turnout.problem.drawn import DrawnCosts
+from turnout.problem.functions import costs_from
 
 Weights = npt.NDArray[np.int64]
 
@@ -21,7 +22,7 @@ class Problem:
     """Minimise sum f_i(x_i) subject to sum w_i x_i = capacity and 0 <= x_i <= 1.
 
     Args:
-        costs: the clients' costs.
+        costs: the clients' costs: `PolynomialCosts`, your own, or a list of functions of the average, one per client.
         capacity: what the server needs in each round, on average.
         weights: how much each client adds to the turnout, in whole units (a charger's watts),
             shape (clients,); None means one each.
@@ -43,8 +44,7 @@ class Problem:
     weights: Weights | None = None
 
     def __post_init__(self) -> None:
-        remedy = "make them with PolynomialCosts(coefficients, powers=(2, 4))"
-        check_kind("costs", self.costs, Costs, "a turnout.PolynomialCosts, or costs of your own", remedy)
+        object.__setattr__(self, "costs", costs_from(self.costs))
         if not isinstance(self.costs, (PolynomialCosts, DrawnCosts)):  # which check themselves
             check_costs(self.costs)
         if self.weights is not None:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from turnout.errors import MissingExtra
+from turnout.errors import MissingExtra, nearest
 
 
 def lazy(
@@ -26,8 +25,7 @@ def lazy(
 
     def load(name: str) -> Any:
         if name not in homes:
-            near = difflib.get_close_matches(name, homes, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"dir({package}) lists what there is"
+            hint = nearest(name, homes, f"dir({package}) lists what there is")
             raise AttributeError(f"module {package!r} has no attribute {name!r}: {hint}")
         try:
             found = getattr(importlib.import_module(f"{package}.{homes[name]}"), name)

@@ -68,7 +68,7 @@ def test_nothing_is_evaluated_outside_the_averages():
         assert np.all((x >= 0.0) & (x <= 1.0))
         return x**2
 
-    with pytest.warns(UserWarning):
+    with pytest.warns(UserWarning, match="differences of values"):
         costs = FunctionCosts(careful, clients=3)
     for x in (0.0, 1e-9, 0.5, 1.0 - 1e-9, 1.0):
         np.testing.assert_allclose(costs.slope(np.full(3, x)), 2.0 * x, atol=1e-9)
@@ -79,11 +79,13 @@ def test_both_in_numpy_warn_of_nothing():
 
 
 def test_a_flat_start_is_no_falling_cost_and_a_falling_one_is_refused():
-    with pytest.warns(UserWarning):
+    with pytest.warns(UserWarning, match="differences of values"):
         Problem([lambda x: x**4, lambda x: x**6], 1.0)
-    with pytest.warns(UserWarning), pytest.raises(ValueError, match="a falling or flat cost at x = 0 for client 1"):
+    falling = pytest.raises(ValueError, match="a falling or flat cost at x = 0 for client 1")
+    with pytest.warns(UserWarning, match="differences of values"), falling:
         Problem([lambda x: x**2, lambda x: (x - 0.01) ** 2], 1.0)
-    with pytest.warns(UserWarning), pytest.raises(ValueError, match="a slope that does not increase"):
+    bent = pytest.raises(ValueError, match="a slope that does not increase")
+    with pytest.warns(UserWarning, match="differences of values"), bent:
         Problem([lambda x: x**2, lambda x: x**0.5 + x], 1.0)
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import sys
 import warnings
 from typing import Any
 
+import click
 import typer
 
 from turnout.cli.attack import attack
@@ -24,6 +26,9 @@ from turnout.cli.sweep import sweep
 from turnout.errors import TurnoutError
 from turnout.version import __version__
 
+# From 8.4 on, click suggests the nearest command itself: typer would say it twice.
+_ONCE: dict[str, Any] = {"suggest_commands": False} if hasattr(click.exceptions, "NoSuchCommand") else {}
+
 app = typer.Typer(
     name="turnout",
     help="Clients that decide for themselves: private, cost-aware participation with one public number.",
@@ -31,6 +36,7 @@ app = typer.Typer(
     add_completion=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
+    **{name: value for name, value in _ONCE.items() if name in inspect.signature(typer.Typer).parameters},
 )
 app.command()(simulate)
 app.command()(optimum)

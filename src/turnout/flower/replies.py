@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from flwr.app import Array, ArrayRecord, Message, MetricRecord, RecordDict
 
-from turnout.errors import invalid
+from turnout.errors import invalid, nearest
 
 PRIOR_ROUNDS = 2.0
 """The public start of each estimate: this number of rounds at capacity / clients."""
@@ -109,7 +109,7 @@ def check_kind(kind: str | None, is_weighted_average: bool, strategy: str) -> st
         return INVERSE if is_weighted_average else PLAIN
     if kind not in KINDS:
         allowed = "'inverse-participation', 'stored-updates', 'plain' or None"
-        raise invalid("weights", allowed, repr(kind), "leave it out")
+        raise invalid("weights", allowed, repr(kind), nearest(kind, KINDS, "leave it out"))
     if kind != PLAIN and not is_weighted_average:
         remedy = "use FedAvg or a strategy made of it, or weights='plain'"
         raise invalid("weights", f"'plain' for {strategy}, which is no weighted average", repr(kind), remedy)

@@ -33,8 +33,8 @@ class FunctionCosts:
     Args:
         value: f, as a list of functions, one for each client, each from a number to a number; or as one function of all
             averages, from an array of shape (clients,) to one of that shape, with `clients`.
-        slope: f', in the same way. Without it, slopes are differences of values, never outside [0, 1], to some 9 digits.
-            Without `value`, values are integrals of the slope from 0, where the cost is then 0.
+        slope: f', in the same way. Without it, slopes are differences of values, never outside [0, 1], to some 9
+            digits. Without `value`, values are integrals of the slope from 0, where the cost is then 0.
         clients: how many, for one function of all averages.
 
     Raises:
@@ -166,8 +166,8 @@ def costs_from(given: Any) -> Costs:
         >>> costs_from(3.0)
         Traceback (most recent call last):
         ...
-        ValueError: costs must be a turnout.PolynomialCosts, or costs of your own (an object with __len__, __getitem__, \
-value and slope), got 3.0: make them with PolynomialCosts(coefficients, powers=(2, 4))
+        ValueError: costs must be a turnout.PolynomialCosts, or costs of your own (an object with __len__, \
+__getitem__, value and slope), got 3.0: make them with PolynomialCosts(coefficients, powers=(2, 4))
     """
     if isinstance(given, Costs) and not isinstance(given, type):
         return given

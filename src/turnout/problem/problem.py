@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -95,10 +96,14 @@ def _total_cost(costs: Costs, average: Array, present: npt.NDArray[np.bool_] | N
 
 
 def check_capacity(capacity: float, most: int) -> None:
-    """Refuse a capacity that no averages between 0 and 1 can meet."""
+    """Refuse a capacity that no averages between 0 and 1 can meet; warn of one that looks like a share."""
     allowed = f"above 0 and at most {most} (the sum of all weights)"
     remedy = "choose a capacity in that range, or add clients"
     check_number("capacity", capacity, allowed, lambda given: 0.0 < given <= most, remedy)
+    if capacity < 1.0 and most > 2:
+        told = f"capacity {capacity:g} is a turnout of less than 1 per round, of at most {most:,}"
+        share = f"if you mean a share, write capacity={capacity:g} * {most} (that is {capacity * most:g})"
+        warnings.warn(f"{told}: {share}", stacklevel=4)
 
 
 def check_problem(problem: object) -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from turnout.algorithm import Averaging, Controller, Mechanism, Prior
+from turnout.algorithm import Averaging, Controller, IntegralController, Mechanism, Prior
 from turnout.errors import Interrupted, check_kind
 from turnout.privacy import Observer
 from turnout.problem import Problem
@@ -18,6 +19,10 @@ from turnout.simulation.schedule import Schedule
 from turnout.simulation.setup import set_up
 from turnout.simulation.trajectory import Trajectory
 from turnout.simulation.workers import available_cores
+from turnout.theory import unstable
+
+_TAIL = 200
+"""Rounds at the end in which a swinging turnout is looked for."""
 
 
 def simulate(
@@ -60,6 +65,9 @@ def simulate(
         ValueError: an argument is out of range, or the capacity cannot be met.
         Interrupted: Ctrl-C; carries the trajectory so far.
 
+    Warns:
+        UserWarning: the turnout swings, because an integral controller's gain is too large for these clients.
+
     Paper: Algorithms 1 to 3.
 
     Example:
@@ -78,6 +86,10 @@ def simulate(
     trajectory = setup.trajectory(chosen.name, why)
     if interrupted:
         raise Interrupted(trajectory)
+    if isinstance(controller, IntegralController) and not setup.schedule.change_rounds():
+        told = unstable(problem, mechanism, controller, trajectory.last(min(rounds, _TAIL)))
+        if told:
+            warnings.warn(told, stacklevel=2)
     return trajectory
 
 

@@ -17,7 +17,7 @@ from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Any
 
-from turnout.errors import MissingExtra, TurnoutError, invalid
+from turnout.errors import MissingExtra, TurnoutError, invalid, nearest
 
 _PLACES = ("cores", "ray")
 
@@ -49,7 +49,8 @@ def spread(
         [1, 2]
     """
     if on not in _PLACES:
-        raise invalid("on", f"one of {', '.join(_PLACES)}", f"{on!r}", "leave it out for the cores of this machine")
+        remedy = nearest(on, _PLACES, "leave it out for the cores of this machine")
+        raise invalid("on", f"one of {', '.join(_PLACES)}", f"{on!r}", remedy)
     if jobs is not None and jobs < 1:
         raise invalid("jobs", "1 or more", jobs, "leave it out to use all cores")
     if on == "ray":

@@ -17,6 +17,10 @@ SHARE_OF_THE_BOUND = 0.2
 """The share of the largest stable gain: quick, and at a lag of 1 the spread of the turnout is only 7 % larger."""
 
 
+_LARGEST = 100_000
+"""Clients up to which the bound takes less than some seconds."""
+
+
 @dataclass(frozen=True)
 class Tuning:
     """What gain to give an `IntegralController`.
@@ -88,6 +92,34 @@ def tune(problem: Problem, mechanism: Mechanism, start: Prior | None = None) -> 
         gain = 0.01 * signal / problem.capacity
     tuned = Tuning(largest, at_start, gain, signal, None)
     return replace(tuned, settling_rounds=_settling(problem, mechanism, tuned.controller(), start))
+
+
+def unstable(problem: Problem, mechanism: Mechanism, controller: IntegralController, turnout: Array) -> str:
+    """Why a turnout swings, and which gain would be stable; "" where it does not, or the gain is not to blame.
+
+    The bound takes longer than a short run: it is computed only where the turnout spreads twice as far as any coins.
+
+    Args:
+        problem: the clients and the capacity, the same in all rounds.
+        mechanism: how intent becomes a probability.
+        controller: with the gain in question.
+        turnout: of the last rounds.
+    """
+    spread, weights = float(np.std(turnout)), np.broadcast_to(problem.unit_weights, (len(problem),))
+    coins = 0.5 * math.sqrt(float(np.sum(np.square(weights, dtype=np.float64))))
+    if len(turnout) < 20 or len(problem) > _LARGEST or spread <= 2.0 * coins:
+        return ""
+    field = MeanField(problem, mechanism)
+    signal, average = long_run(field, optimum(problem).price)
+    # The signal that decides a round is as old as the lag: at once, the error e(k+1) = (1 - g) e(k) grows from g = 2.
+    largest = (1.0 if controller.lag else 2.0) * _bound(field, signal, _exactly(average))
+    if controller.gain <= largest:
+        return ""
+    return (
+        f"gain {controller.gain:g} is above {largest:.3g}, the largest that is stable for these clients: the turnout "
+        f"swings by ±{spread:,.0f}, where coins alone give at most ±{coins:,.0f}: try gain "
+        f"{SHARE_OF_THE_BOUND * largest:.2g}, or SelfTuningController()"
+    )
 
 
 def _exactly(average: Array) -> Moments:

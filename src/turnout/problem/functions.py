@@ -149,11 +149,12 @@ def _call(name: str, functions: Functions, chosen: Any, clients: int, average: A
         return np.array([float(functions[client](float(x))) for client, x in zip(chosen, average, strict=True)])
     every = np.full(clients, 0.5)  # a function of all averages is asked for all, also where some are wanted
     every[chosen] = average
-    found = np.asarray(functions(every), dtype=np.float64)
+    found: Array = np.asarray(functions(every), dtype=np.float64)
     if found.shape != every.shape:
         remedy = "compute it for an array of averages, with NumPy: or give a list of functions, one for each client"
         raise invalid(name, f"of shape {every.shape}, as the averages", f"shape {found.shape}", remedy)
-    return found[chosen]
+    wanted: Array = found[chosen]
+    return wanted
 
 
 def costs_from(given: Any) -> Costs:

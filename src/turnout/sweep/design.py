@@ -386,7 +386,7 @@ def _draw(where: str, leaf: Any, uniform: float) -> Any:
         return leaf
     forms = ", ".join(f"{{ {kind} = {form} }}" for kind, (form, _) in _DRAWS.items())
     if not isinstance(leaf, dict) or len(leaf) != 1 or next(iter(leaf)) not in _DRAWS:
-        word = str(next(iter(leaf), "")) if isinstance(leaf, dict) else ""
+        word = str(next(iter(leaf), "")) if isinstance(leaf, dict) else where.rpartition(".")[2]
         raise invalid(
             where, f"a value, or one of {forms}", repr(leaf), nearest(word, _DRAWS, "write it in one of these forms")
         )

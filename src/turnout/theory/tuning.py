@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -94,7 +95,7 @@ def tune(problem: Problem, mechanism: Mechanism, start: Prior | None = None) -> 
     return replace(tuned, settling_rounds=_settling(problem, mechanism, tuned.controller(), start))
 
 
-def unstable(problem: Problem, mechanism: Mechanism, controller: IntegralController, turnout: Array) -> str:
+def unstable(problem: Problem, mechanism: Mechanism, controller: IntegralController, turnout: Any) -> str:
     """Why a turnout swings, and which gain would be stable; "" where it does not, or the gain is not to blame.
 
     The bound takes longer than a short run: it is computed only where the turnout spreads twice as far as any coins.
@@ -103,7 +104,7 @@ def unstable(problem: Problem, mechanism: Mechanism, controller: IntegralControl
         problem: the clients and the capacity, the same in all rounds.
         mechanism: how intent becomes a probability.
         controller: with the gain in question.
-        turnout: of the last rounds.
+        turnout: of the last rounds, shape (rounds,).
     """
     spread, weights = float(np.std(turnout)), np.broadcast_to(problem.unit_weights, (len(problem),))
     coins = 0.5 * math.sqrt(float(np.sum(np.square(weights, dtype=np.float64))))

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from turnout.algorithm import RandomizedResponse as RandomizedResponse
     from turnout.algorithm import SystemCoins as SystemCoins
     from turnout.algorithm import TrackingClamp as TrackingClamp
-    from turnout.plan import Goal, plan
+    from turnout.plan import Goal, _Package
     from turnout.privacy import account_of, certificate
     from turnout.problem import Optimum as Optimum
     from turnout.problem import PolynomialCosts, Population, Problem, optimum, paper_population, read_population
@@ -44,6 +44,8 @@ if TYPE_CHECKING:
     from turnout.simulation import Keep, Schedule, Trajectory, replicate, simulate
     from turnout.theory import check_feasible as check_feasible
     from turnout.theory import predict
+
+    plan: _Package
 
 # Twenty-seven are listed, so that a newcomer sees the important ones; the others can be used, too.
 __all__ = [

@@ -1,7 +1,7 @@
 """Choose a mechanism, a gain and a budget: `plan` for one goal, `frontier` for all budgets.
 
-Forecasts come from `turnout.theory`, accounts from `turnout.privacy`. The package can be called: `turnout.plan(…)` is its
-function `plan`.
+Forecasts come from `turnout.theory`, accounts from `turnout.privacy`. The package can be called: `turnout.plan(…)` is
+its function `plan`.
 """
 
 import sys

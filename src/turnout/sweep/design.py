@@ -130,7 +130,7 @@ def design_from_settings(settings: Mapping[str, Any]) -> Design:
           'seed': 1})
     """
     base = Table(settings)
-    table = base.table("sweep")
+    table = Table(base.take("sweep", dict, "a table [sweep] with seeds = 10, and what to vary below it"), "sweep")
     asks = Asks(table.whole("last", 400), table.number("delta", 1e-6), table.flag("forecast", False))
     seeds = _seeds(table, base.whole("seed", 0))
     axes, replaced = _sweep_axes(table)

@@ -36,7 +36,8 @@ if TYPE_CHECKING:
     from turnout.algorithm import RandomizedResponse as RandomizedResponse
     from turnout.algorithm import SystemCoins as SystemCoins
     from turnout.algorithm import TrackingClamp as TrackingClamp
-    from turnout.plan import Goal, _Package
+    from turnout.plan import Goal as Goal
+    from turnout.plan import _Package
     from turnout.privacy import account_of, certificate
     from turnout.problem import Optimum as Optimum
     from turnout.problem import PolynomialCosts, Population, Problem, optimum, paper_population, read_population
@@ -47,12 +48,11 @@ if TYPE_CHECKING:
 
     plan: _Package
 
-# Twenty-seven are listed, so that a newcomer sees the important ones; the others can be used, too.
+# Twenty-five are listed, so that a newcomer sees the important ones; the others can be used, too.
 __all__ = [
     "Averaging",
     "Clamp",
     "Classical",
-    "Goal",
     "IntegralController",
     "Keep",
     "Memoized",
@@ -71,7 +71,6 @@ __all__ = [
     "client_step",
     "optimum",
     "paper_population",
-    "plan",
     "plot",
     "predict",
     "read_population",

@@ -57,7 +57,7 @@ def plan(
 
     choices.check_output(output, ".toml", [path for path in (settings, population and Path(population)) if path])
     if budget is None and gap is None:
-        raise ValueError("--budget or --gap is missing: give a total epsilon, an acceptable cost gap in percent, or both")
+        raise ValueError("--budget or --gap is missing: give a total epsilon, a cost gap in percent, or both")
     if gap is not None and not 0.0 < gap < 100.0:
         raise invalid("--gap", "above 0 and below 100 percent", f"{gap:g}", "no private mechanism has none: try 10")
     problem, values = choices.problem_from(settings, population, clients, population_seed, capacity)

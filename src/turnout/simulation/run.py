@@ -16,7 +16,7 @@ from turnout.simulation.engines.engine import EngineChoice, JaxOptions, check_me
 from turnout.simulation.loop import Progress, run_rounds
 from turnout.simulation.recording import Keep
 from turnout.simulation.schedule import Schedule
-from turnout.simulation.setup import set_up
+from turnout.simulation.setup import Setup, set_up
 from turnout.simulation.trajectory import Trajectory
 from turnout.simulation.workers import available_cores
 from turnout.theory import unstable
@@ -62,11 +62,8 @@ def simulate(
         progress: called now and then with (rounds done, rounds in all).
 
     Raises:
-        ValueError: an argument is out of range, or the capacity cannot be met.
+        ValueError: an argument is out of range, or the capacity cannot be met. (A gain that is too large is warned of.)
         Interrupted: Ctrl-C; carries the trajectory so far.
-
-    Warns:
-        UserWarning: the turnout swings, because an integral controller's gain is too large for these clients.
 
     Paper: Algorithms 1 to 3.
 
@@ -86,11 +83,18 @@ def simulate(
     trajectory = setup.trajectory(chosen.name, why)
     if interrupted:
         raise Interrupted(trajectory)
-    if isinstance(controller, IntegralController) and not setup.schedule.change_rounds():
-        told = unstable(problem, mechanism, controller, trajectory.last(min(rounds, _TAIL)))
-        if told:
-            warnings.warn(told, stacklevel=2)
+    _warn_if_unstable(setup, trajectory)
     return trajectory
+
+
+def _warn_if_unstable(setup: Setup, trajectory: Trajectory) -> None:
+    """Warn of a gain that is too large for these clients, where nothing else moves the turnout."""
+    controller = setup.log.controller
+    if isinstance(controller, IntegralController) and not setup.schedule.change_rounds():
+        turnout = trajectory.last(min(trajectory.rounds, _TAIL))
+        told = unstable(setup.problem, setup.clients.mechanism, controller, turnout)
+        if told:
+            warnings.warn(told, stacklevel=3)
 
 
 def replicate(

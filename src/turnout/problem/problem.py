@@ -45,7 +45,8 @@ class Problem:
     weights: Weights | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "costs", costs_from(self.costs))
+        if isinstance(self.costs, type) or not isinstance(self.costs, Costs):  # a class has all methods of its objects
+            object.__setattr__(self, "costs", costs_from(self.costs))
         if not isinstance(self.costs, (PolynomialCosts, DrawnCosts)):  # which check themselves
             check_costs(self.costs)
         if self.weights is not None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
@@ -16,10 +15,6 @@ from turnout.theory.mean_field import MeanField, Moments
 
 SHARE_OF_THE_BOUND = 0.2
 """The share of the largest stable gain: quick, and at a lag of 1 the spread of the turnout is only 7 % larger."""
-
-
-_LARGEST = 100_000
-"""Clients up to which the bound takes less than some seconds."""
 
 
 @dataclass(frozen=True)
@@ -95,32 +90,25 @@ def tune(problem: Problem, mechanism: Mechanism, start: Prior | None = None) -> 
     return replace(tuned, settling_rounds=_settling(problem, mechanism, tuned.controller(), start))
 
 
-def unstable(problem: Problem, mechanism: Mechanism, controller: IntegralController, turnout: Any) -> str:
-    """Why a turnout swings, and which gain would be stable; "" where it does not, or the gain is not to blame.
+def unstable(problem: Problem, mechanism: Mechanism, controller: IntegralController) -> str:
+    """Whether the gain is too large for these clients: if so, a sentence with one that is not; else nothing.
 
-    The bound takes longer than a short run: it is computed only where the turnout spreads twice as far as any coins.
-
-    Args:
-        problem: the clients and the capacity, the same in all rounds.
-        mechanism: how intent becomes a probability.
-        controller: with the gain in question.
-        turnout: of the last rounds, shape (rounds,).
+    Example:
+        >>> from turnout import Classical, paper_population
+        >>> problem = paper_population(seed=0).problem(600)
+        >>> unstable(problem, Classical(), IntegralController(0.05, 0.35))
+        'gain 0.05 is above 0.0202, the largest that is stable for these clients: try 0.004, or SelfTuningController()'
+        >>> unstable(problem, Classical(), IntegralController(0.0075, 0.35))
+        ''
     """
-    spread, weights = float(np.std(turnout)), np.broadcast_to(problem.unit_weights, (len(problem),))
-    coins = 0.5 * math.sqrt(float(np.sum(np.square(weights, dtype=np.float64))))
-    if len(turnout) < 20 or len(problem) > _LARGEST or spread <= 2.0 * coins:
-        return ""
     field = MeanField(problem, mechanism)
     signal, average = long_run(field, optimum(problem).price)
     # The signal that decides a round is as old as the lag: at once, the error e(k+1) = (1 - g) e(k) grows from g = 2.
     largest = (1.0 if controller.lag else 2.0) * _bound(field, signal, _exactly(average))
     if controller.gain <= largest:
         return ""
-    return (
-        f"gain {controller.gain:g} is above {largest:.3g}, the largest that is stable for these clients: the turnout "
-        f"swings by ±{spread:,.0f}, where coins alone give at most ±{coins:,.0f}: try gain "
-        f"{SHARE_OF_THE_BOUND * largest:.2g}, or SelfTuningController()"
-    )
+    told = f"gain {controller.gain:g} is above {largest:.3g}, the largest that is stable for these clients"
+    return f"{told}: try {SHARE_OF_THE_BOUND * largest:.2g}, or SelfTuningController()"
 
 
 def _exactly(average: Array) -> Moments:

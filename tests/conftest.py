@@ -9,6 +9,9 @@ import pytest
 from turnout import IntegralController, Problem, optimum, paper_population
 from turnout.service.store import SqliteStore
 
+# Ray's workers are polite by default (nice 15): beside other tests, what they compile takes them minutes.
+os.environ.setdefault("RAY_worker_niceness", "0")
+
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # as under nohup: what is started here must hear Ctrl-C
     signal.signal(signal.SIGINT, signal.default_int_handler)
 

@@ -11,7 +11,8 @@ by itself whether to take part, from a cost that it never reveals, its own past,
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import importlib
+from typing import TYPE_CHECKING, Any
 
 from turnout._lazy import lazy
 from turnout.version import __version__
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from turnout.algorithm import SystemCoins as SystemCoins
     from turnout.algorithm import TrackingClamp as TrackingClamp
     from turnout.plan import Goal as Goal
+    from turnout.plan import _Package
     from turnout.privacy import account_of, certificate
     from turnout.problem import Optimum as Optimum
     from turnout.problem import PolynomialCosts, Population, Problem, optimum, paper_population, read_population
@@ -43,6 +45,8 @@ if TYPE_CHECKING:
     from turnout.simulation import Keep, Schedule, Trajectory, replicate, simulate
     from turnout.theory import check_feasible as check_feasible
     from turnout.theory import predict
+
+    plan: _Package
 
 # Twenty-five are listed, so that a newcomer sees the important ones; the others can be used, too.
 __all__ = [
@@ -75,7 +79,7 @@ __all__ = [
 ]
 
 # Loaded on first use, so that `turnout --help` and a small device import only what they need.
-__getattr__, _ = lazy(
+_load, _ = lazy(
     __name__,
     {
         "algorithm": (
@@ -112,6 +116,12 @@ __getattr__, _ = lazy(
         "report": ("plot",),
     },
 )
+
+
+def __getattr__(name: str) -> Any:
+    if name == "plan":  # the package, which can be called: `turnout.plan(…)`, and `turnout.plan.frontier`
+        return importlib.import_module("turnout.plan")
+    return _load(name)
 
 
 def __dir__() -> list[str]:

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from turnout.errors import MissingExtra
+from turnout.errors import MissingExtra, nearest
 
 
 def lazy(
@@ -25,10 +25,7 @@ def lazy(
 
     def load(name: str) -> Any:
         if name not in homes:
-            import difflib  # for a wrong name alone
-
-            near = difflib.get_close_matches(name, homes, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"dir({package}) lists what there is"
+            hint = nearest(name, homes, f"dir({package}) lists what there is")
             raise AttributeError(f"module {package!r} has no attribute {name!r}: {hint}")
         try:
             found = getattr(importlib.import_module(f"{package}.{homes[name]}"), name)

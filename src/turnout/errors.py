@@ -22,7 +22,7 @@ Every message names the thing, what is allowed, what was given, and the remedy.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from numbers import Real
 from typing import Any
 
@@ -82,6 +82,19 @@ def invalid(name: str, allowed: str, got: object, remedy: str) -> ValueError:
         'gain must be above 0, got -1: give a small positive number, such as 0.0075'
     """
     return ValueError(f"{name} must be {allowed}, got {got}: {remedy}")
+
+
+def nearest(word: str, known: Iterable[str], otherwise: str) -> str:
+    """The remedy for a name that is not known: the nearest one that is, or else another remedy.
+
+    Example:
+        >>> nearest("clmap", ["clamp", "classical"], "use one of these")
+        "did you mean 'clamp'?"
+    """
+    import difflib  # only where something is wrong
+
+    near = difflib.get_close_matches(word, list(known), n=1)
+    return f"did you mean {near[0]!r}?" if near else otherwise
 
 
 def check_number(name: str, value: Any, allowed: str, fits: Callable[[float], bool], remedy: str) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from turnout.errors import FileProblem
+from turnout.errors import FileProblem, nearest
 
 RUN_KEYS = ("rounds", "seed", "engine", "mechanism", "controller", "start", "schedule", "averaging", "keep")
 """The settings of a run besides its population and capacity, for readers that need only these two."""
@@ -16,6 +16,11 @@ _REQUIRED = object()
 
 class Table:
     """One table of a TOML file, read key by key; `finish` refuses unknown keys.
+
+    Args:
+        values: the table.
+        name: where it stands, for messages.
+        options: the options of a command line that give the same, by dotted name; any other is given with --set.
 
     Example:
         >>> table = Table({"beta": 3.5, "bta": 1}, "mechanism")
@@ -27,9 +32,9 @@ class Table:
         ValueError: mechanism.bta is not a known setting (known: beta): did you mean 'beta'?
     """
 
-    def __init__(self, values: Mapping[str, Any], name: str = "") -> None:
+    def __init__(self, values: Mapping[str, Any], name: str = "", options: Mapping[str, str] | None = None) -> None:
         self._values = dict(values)
-        self._name = name
+        self._name, self._options = name, options
         self._asked: set[str] = set()
 
     def __contains__(self, key: str) -> bool:
@@ -44,12 +49,23 @@ class Table:
         self._asked.add(key)
         if key not in self._values:
             if default is _REQUIRED:
-                raise ValueError(f"{self.path(key)} is missing: give {described}")
+                raise ValueError(f"{self.path(key)} is missing: {self._how_to_give(key, described)}")
             return default
         value = self._values[key]
         if not isinstance(value, kinds) or (isinstance(value, bool) and kinds is not bool):
             raise ValueError(f"{self.path(key)} must be {described}, got {value!r}: change its value in the settings")
         return value
+
+    def _how_to_give(self, key: str, described: str) -> str:
+        """What to do about a missing key: correct a misspelt one, or give it, as an option where there are any."""
+        for other in self._values:
+            near = nearest(other, [key], "") if other not in self._asked else ""
+            if near:
+                return f"{self.path(other)} is not a known setting: {near}"
+        if self._options is None:
+            return f"give {described}"
+        option = self._options.get(self.path(key)) or f"--set {self.path(key)}=…"
+        return f"give {option}, {described}"
 
     def number(self, key: str, default: Any = _REQUIRED) -> float:
         """A number."""
@@ -82,7 +98,7 @@ class Table:
 
     def table(self, key: str, default: Any = _REQUIRED) -> Table:
         """A table within this one."""
-        return Table(self.take(key, dict, "a table", default), self.path(key))
+        return Table(self.take(key, dict, "a table", default), self.path(key), self._options)
 
     def tables(self, key: str, default: Any = _REQUIRED) -> list[Table]:
         """A list of tables within this one."""
@@ -102,11 +118,8 @@ class Table:
         """Refuse every key that was not asked for."""
         for key in self._values:
             if key not in self._asked:
-                import difflib  # for a wrong name alone
-
                 known = ", ".join(sorted(self._asked))
-                near = difflib.get_close_matches(key, sorted(self._asked), n=1)
-                hint = f"did you mean {near[0]!r}?" if near else "remove it"
+                hint = nearest(key, sorted(self._asked), "remove it")
                 raise ValueError(f"{self.path(key)} is not a known setting (known: {known}): {hint}")
 
 

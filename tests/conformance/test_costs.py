@@ -1,5 +1,6 @@
 """What every family of costs must do. To add one: a line in ENTRIES."""
 
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -9,27 +10,41 @@ from page_blocks import FENCE
 from turnout import Classical, PolynomialCosts, Problem, SelfTuningController, optimum, simulate
 from turnout.problem.costs import Costs, bisect_slope, check_costs, inverse_slope
 from turnout.problem.drawn import drawn_paper_costs
+from turnout.problem.functions import FunctionCosts
 from turnout.problem.solve import kkt_residual
 
 PAGE = Path(__file__).parents[2] / "docs" / "add-a-cost-family.md"
 
 
 def from_the_page(name):
-    """A class of the page's first example, which so passes what the page asks for."""
+    """A class of the page's example, which so passes what the page asks for."""
     space = {}
-    exec(next(text for kind, text in FENCE.findall(PAGE.read_text()) if kind == "python"), space)
+    exec(next(text for _, text in FENCE.findall(PAGE.read_text()) if f"class {name}" in text), space)
     return space[name]
 
 
 Exponential = from_the_page("Exponential")
 CLIENTS = 40
 draw = np.random.default_rng(2)
+RATES = np.random.default_rng(4).uniform(1, 4, CLIENTS)
+
+
+def quietly(*arguments, **options):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        return FunctionCosts(*arguments, **options)
+
+
 ENTRIES = {
     "polynomial": PolynomialCosts(draw.uniform(0.5, 9.0, (CLIENTS, 3)), (2, 4, 6)),
     "with a slope at 0": PolynomialCosts(draw.uniform(0.5, 9.0, (CLIENTS, 2)), (1, 2)),
     "with a negative coefficient": PolynomialCosts(np.tile([2.0, -0.1], (CLIENTS, 1)), (2, 4)),
     "drawn": drawn_paper_costs(CLIENTS, 3)[:],
     "exponential": Exponential(draw.uniform(1, 4, CLIENTS), draw.uniform(0.2, 1, CLIENTS)),
+    "a function's values": quietly(lambda x: np.expm1(RATES * x), clients=CLIENTS),
+    "a function's slopes": quietly(slope=lambda x: RATES * np.exp(RATES * x), clients=CLIENTS),
+    "values, client by client": quietly([lambda x, rate=rate: rate * x**2 for rate in RATES]),
+    "slopes, client by client": quietly(slope=[lambda x, rate=rate: rate * x**3 for rate in RATES]),
 }
 
 

@@ -68,4 +68,5 @@ def column(result, name):
 
 def run(app=None, *, inner=None, nodes=NODES, rounds=ROUNDS, capacity=CAPACITY, grid=None, **options):
     grid = grid or InProcessGrid(app or make_app(), nodes)
+    options = {"metrics": "all"} | options
     return start(SelfSelection(inner or fedavg(), capacity=capacity, **options), grid, rounds)

@@ -18,6 +18,36 @@ from turnout.flower import InProcessGrid, SelfSelection, at_least
 SMALL = {"nodes": 20, "capacity": 8, "rounds": 3}
 
 
+DP_WRAPPERS = [
+    lambda inner: flower.DifferentialPrivacyServerSideFixedClipping(inner, 1.0, 1.0, 5),
+    lambda inner: flower.DifferentialPrivacyClientSideFixedClipping(inner, 1.0, 1.0, 5),
+    lambda inner: flower.DifferentialPrivacyServerSideAdaptiveClipping(inner, 1.0, 100),
+    lambda inner: flower.DifferentialPrivacyClientSideAdaptiveClipping(inner, 1.0, 100),
+]
+
+
+class Passing(flower.Strategy):
+    """A wrapper that passes everything on."""
+
+    def __init__(self, strategy):
+        self.strategy = strategy
+
+    def configure_train(self, *arguments):
+        return self.strategy.configure_train(*arguments)
+
+    def aggregate_train(self, *arguments):
+        return self.strategy.aggregate_train(*arguments)
+
+    def configure_evaluate(self, *arguments):
+        return self.strategy.configure_evaluate(*arguments)
+
+    def aggregate_evaluate(self, *arguments):
+        return self.strategy.aggregate_evaluate(*arguments)
+
+    def summary(self):
+        self.strategy.summary()
+
+
 @pytest.fixture(autouse=True)
 def no_grace(monkeypatch):
     monkeypatch.setattr("turnout.flower.self_selection.GRACE", 0.0)
@@ -38,18 +68,23 @@ class TestSettings:
         with pytest.raises(ValueError, match=rf"fraction_train must be 1.0, got {fraction}: the clients choose"):
             SelfSelection(FedAvg(fraction_train=fraction), capacity=5)
 
-    @pytest.mark.parametrize(
-        "wrapper",
-        [
-            lambda inner: flower.DifferentialPrivacyServerSideFixedClipping(inner, 1.0, 1.0, 5),
-            lambda inner: flower.DifferentialPrivacyClientSideFixedClipping(inner, 1.0, 1.0, 5),
-            lambda inner: flower.DifferentialPrivacyServerSideAdaptiveClipping(inner, 1.0, 100),
-            lambda inner: flower.DifferentialPrivacyClientSideAdaptiveClipping(inner, 1.0, 100),
-        ],
-    )
+    @pytest.mark.parametrize("wrapper", DP_WRAPPERS)
     def test_dp_wrappers_need_a_fixed_cohort(self, wrapper):
         with pytest.raises(ValueError, match="its noise is set for a fixed number of clients"):
             SelfSelection(wrapper(FedAvg()), capacity=5)
+        with pytest.raises(ValueError, match="its noise is set for a fixed number of clients"):
+            SelfSelection(Passing(wrapper(FedAvg())), capacity=5)
+
+    @pytest.mark.parametrize("between", [lambda inner: inner, lambda inner: Passing(inner)])
+    @pytest.mark.parametrize("wrapper", DP_WRAPPERS)
+    def test_nor_may_they_be_around_it(self, wrapper, between):
+        outer = wrapper(between(SelfSelection(fedavg(), capacity=CAPACITY)))
+        with pytest.raises(ValueError, match=r"got DifferentialPrivacy\w+ around it: its noise .*LocalDpMod"):
+            start(outer, InProcessGrid(make_app(), NODES), 2)
+
+    def test_a_wrapper_of_another_kind_may(self):
+        result = start(Passing(SelfSelection(fedavg(), capacity=CAPACITY)), InProcessGrid(make_app(), NODES), 2)
+        assert column(result, "participants") == column(run(rounds=2), "participants")
 
     def test_other_strategies_that_do_not_go(self):
         with pytest.raises(ValueError, match="it trains one node per round in turn"):
@@ -327,14 +362,13 @@ def test_no_strategy_is_spoilt(name):
     assert np.all(np.isfinite(result.arrays["0"].numpy()))
 
 
-def test_all_updates_spoilt_keeps_the_model():
+def test_all_updates_spoilt_is_no_success():
     def nan(message, context):
         return update(message, [np.full(3, np.nan)])
 
     for phases in (1, 2):
-        result = run(make_app(nan), rounds=3, phases=phases)
-        assert column(result, "skipped") == [1, 1, 1]
-        assert not result.arrays
+        with pytest.raises(TurnoutError, match=r"none succeeded .* is not finite"):
+            run(make_app(nan), rounds=3, phases=phases)
 
 
 def test_a_reply_in_another_nodes_name_is_a_fault():

@@ -76,7 +76,7 @@ def plain_turnout():
 def test_the_second_half_is_within_one_client_of_the_capacity(name, plain_turnout):
     trees = name == "FedXgbBagging"
     inner = getattr(flower, name)(min_available_nodes=NODES, fraction_evaluate=0.0, **WRAPPED[name])
-    strategy = SelfSelection(inner, capacity=CAPACITY)
+    strategy = SelfSelection(inner, capacity=CAPACITY, metrics="all")
     grid = InProcessGrid(make_app(add_a_tree if trees else add_one), NODES)
     first = ArrayRecord([np.zeros(0, dtype=np.uint8)]) if trees else ArrayRecord([np.zeros(3)])
     result = start(strategy, grid, arrays=first)

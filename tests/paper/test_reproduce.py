@@ -158,3 +158,12 @@ def test_a_misprint_is_no_sentence_that_fails():
     add_claims(page, claims)
     told = "Of 4 checkable sentences, 2 hold, 1 hold with a condition, and 1 do not hold; 1 more is a misprint."
     assert told in page.html()
+
+
+def test_formulas_are_set_and_not_shown_as_they_are_typed():
+    claim = {"sentence": "|x_i(k) − x_i*| < 0.1", "where": "", "measured": "(max Σ x_i / f_i'(x_i))", "why": "e^(−β)"}
+    page = Page("claims", "")
+    add_claims(page, [claim | {"verdict": HOLDS}])
+    for shown in ("|x<sub>i</sub>(k) − x<sub>i</sub><sup>*</sup>| &lt; 0.1", "f<sub>i</sub>&#x27;", "e<sup>−β</sup>"):
+        assert shown in page.html()
+    assert "_i" not in page.html().partition("<main>")[2]

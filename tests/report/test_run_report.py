@@ -43,7 +43,7 @@ def runs(paper_problem, paper_server):
         "private": simulate(paper_problem, PaperCoin(3.5), paper_server, 3000, keep=followed),
         "by client": simulate(paper_problem, PaperCoin(np.linspace(2, 4, 1200)), paper_server, 50),
         "moves": simulate(paper_problem, PaperCoin(2.5), paper_server, 800, schedule=moves, keep=all_followed),
-        "weighted <b>": simulate(weighted, Classical(), IntegralController(0.001, 0.05), 400, keep=Keep(averages=[1])),
+        "weighted <b>": simulate(weighted, Classical(), IntegralController(0.0003, 0.05), 400, keep=Keep(averages=[1])),
         "bare": simulate(paper_problem, Classical(), paper_server, 150, keep=Keep(cost=False, state=False)),
         "one round": simulate(paper_problem, Classical(), paper_server, 1),
     }

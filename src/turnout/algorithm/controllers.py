@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 import numpy as np
 
 from turnout.algorithm.arithmetic import at_least
-from turnout.errors import check_kind, check_number, invalid
+from turnout.errors import check_kind, check_number, invalid, nearest
 from turnout.settings import Table
 
 
@@ -230,6 +230,7 @@ def controller_from_settings(table: Table) -> Controller:
     elif kind == "self-tuning":
         controller = SelfTuningController(table.number("initial", 1.0))
     else:
-        raise invalid(table.path("kind"), "'integral' or 'self-tuning'", f"{kind!r}", "use one of these names")
+        remedy = nearest(kind, ("integral", "self-tuning"), "use one of these names")
+        raise invalid(table.path("kind"), "'integral' or 'self-tuning'", f"{kind!r}", remedy)
     table.finish()
     return controller

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import sys
 import warnings
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from turnout._lazy import lazy
@@ -28,17 +29,20 @@ EXTRAS = {
 __getattr__, _ = lazy(__name__, {"commands": ("app",)}, library="typer", extra="lab")
 
 
-def _note(message: Warning | str, *_: Any, **__: Any) -> None:
-    """A warning as one line, without the place in our code that it comes from."""
-    print(f"note: {' '.join(str(message).split())}", file=sys.stderr)
+def _note(said: set[str], message: Warning | str, *_: Any, **__: Any) -> None:
+    """A warning as one line, without the place in our code that it comes from, and once."""
+    line = f"note: {' '.join(str(message).split())}"
+    if line not in said:
+        said.add(line)
+        print(line, file=sys.stderr)
 
 
 def main() -> None:
     """Run the command line; an error is one readable line and a non-zero exit."""
     try:
         with warnings.catch_warnings():
-            warnings.filterwarnings("once", category=UserWarning, module="turnout")
-            warnings.showwarning = _note
+            warnings.filterwarnings("always", category=UserWarning, module="turnout|<string>")
+            warnings.showwarning = partial(_note, set())
             _run(sys.argv[1:])
     except (ValueError, TurnoutError) as error:
         print(f"error: {' '.join(str(error).split())}", file=sys.stderr)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from turnout.cli import choices
+from turnout.cli.show import print_table
 from turnout.errors import invalid
 
 if TYPE_CHECKING:
@@ -106,7 +107,7 @@ def _fresh(settings: Path | None, given: dict[str, Any]) -> Run:
     put |= {"seed": given["seed"]} | choices.read_changes(given["changes"] or [])
     for name, value in put.items():
         choices.put(values, name, value)
-    return run_from_settings(Table(with_defaults(values)))
+    return run_from_settings(Table(with_defaults(values), options=choices.OPTIONS))
 
 
 def _name(run: Run, budget: int | None) -> str:
@@ -139,8 +140,6 @@ def _show(bar: Progress, task: TaskID, done: int, total: int) -> None:
 
 
 def _say(lines: Lines, output: Path | None, as_json: bool, stopped: bool) -> None:
-    from rich.console import Console
-
     if output is not None and lines:
         from turnout.report import attack_page
 
@@ -154,7 +153,7 @@ def _say(lines: Lines, output: Path | None, as_json: bool, stopped: bool) -> Non
         typer.echo(
             "against an observer of every report: median relative error of the recovered costs, by observed rounds"
         )
-        Console(highlight=False).print(_table(lines))
+        print_table(_table(lines))
     if stopped:
         typer.echo("interrupted: only the part that was finished")
     if output is not None and lines:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from turnout.cli import choices
+from turnout.cli.show import print_table
 from turnout.errors import invalid
 
 if TYPE_CHECKING:
@@ -141,7 +142,7 @@ def _of_mechanism(
 
     if not (made := MECHANISMS.get(values["kind"], Mechanism)).releases_once and "epsilon" in made.needed():
         values.setdefault("epsilon", 1.0)
-    mechanism = mechanism_from_settings(Table(values, "mechanism"))
+    mechanism = mechanism_from_settings(Table(values, "mechanism", choices.OPTIONS))
     claims = _claimed(claim, lifetime, rounds, delta)
     if observer is None:
         return mechanism_subject(mechanism, rounds, delta=delta, claims=claims, coins=_coins(seed))
@@ -226,7 +227,7 @@ def _print_all(audits: list[Audit]) -> None:
         marks = "".join(f" [{notes.setdefault(held, len(notes) + 1)}]" for held in worst.claim.assumptions)
         table.add_row(word, worst.shown, escape(worst.claim.what), escape(f"{audit.name}{marks}"))
     console = Console(highlight=False)
-    console.print(table)
+    print_table(table)
     for held, number in notes.items():
         console.print(escape(f"[{number}] if {held}"))
 
@@ -248,7 +249,7 @@ def _print(audit: Audit) -> None:
     for found in audit.findings:
         word = "[red]refuted[/red]" if found.refuted else "not refuted"
         table.add_row(word, found.shown, escape(found.claim.what), escape(found.event))
-    console.print(table)
+    print_table(table)
     for found in audit.findings:
         if found.claim.of == "report" and audit.trials and not found.exact:
             least = smallest_detected(found.claim.epsilon, audit.trials, audit.false_alarm / audit.tests)

@@ -112,6 +112,18 @@ Honest = Annotated[
     int | None,
     typer.Option(help="For sum: how many others certainly follow the protocol.", show_default="all but one"),
 ]
+OPTIONS = {
+    "capacity": "--capacity",
+    "rounds": "--rounds",
+    "mechanism.kind": "--mechanism",
+    "mechanism.beta": "--beta",
+    "mechanism.epsilon": "--epsilon",
+    "controller.kind": "--controller",
+    "controller.gain": "--gain",
+    "controller.initial": "--initial",
+}
+"""The options that give a setting; any other is given with --set. For what is missing."""
+
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
 
 

@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Callable
 from typing import Annotated, Any
 
+import click
 import typer
 
 from turnout.cli import choices
@@ -56,6 +57,9 @@ def _typed(option: Option) -> Any:
     )
 
 
+# From 8.4 on, click suggests the nearest command itself: typer would say it twice.
+_ONCE: dict[str, Any] = {"suggest_commands": False} if hasattr(click.exceptions, "NoSuchCommand") else {}
+
 app = typer.Typer(
     name="turnout",
     help="Clients that decide for themselves: private, cost-aware participation with one public number.",
@@ -63,6 +67,7 @@ app = typer.Typer(
     add_completion=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
+    **{name: value for name, value in _ONCE.items() if name in inspect.signature(typer.Typer).parameters},
 )
 app.command()(simulate)
 app.command()(optimum)

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from turnout.cli import choices
-from turnout.errors import Interrupted, invalid
+from turnout.cli.show import print_table
+from turnout.errors import Interrupted, invalid, nearest
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -55,6 +56,8 @@ def plan(
     from turnout.settings import Table
 
     choices.check_output(output, ".toml", [path for path in (settings, population and Path(population)) if path])
+    if budget is None and gap is None:
+        raise ValueError("--budget or --gap is missing: give a total epsilon, a cost gap in percent, or both")
     if gap is not None and not 0.0 < gap < 100.0:
         raise invalid("--gap", "above 0 and below 100 percent", f"{gap:g}", "no private mechanism has none: try 10")
     problem, values = choices.problem_from(settings, population, clients, population_seed, capacity)
@@ -214,7 +217,7 @@ def frontier(
     if output is not None:
         plotly_source()  # says what to install, before any work is done
     if observer not in (*OBSERVERS, _BOTH):
-        remedy = "use every-report; sum needs an aggregator that is trusted"
+        remedy = nearest(observer, (*OBSERVERS, _BOTH), "use every-report; sum needs an aggregator that is trusted")
         raise invalid("--observer", "every-report, sum or both", repr(observer), remedy)
     if honest is not None and observer == EVERY_REPORT:
         allowed = "given with --observer sum or both"
@@ -260,8 +263,6 @@ def _tell(bar: Progress, task: TaskID, observer: str, step: str) -> None:
 
 
 def _say(found: list[dict[str, Any]], output: Path | None, as_json: bool, stopped: bool) -> None:
-    from rich.console import Console
-
     from turnout.report import frontier_page, heading, notes
 
     if output is not None and found:
@@ -270,11 +271,10 @@ def _say(found: list[dict[str, Any]], output: Path | None, as_json: bool, stoppe
         saved = None if output is None else str(output)
         typer.echo(json.dumps({"frontiers": found, "output": saved, "interrupted": stopped}))
         return
-    console = Console(highlight=False)
     for facts in found:
         typer.echo(heading(facts))
         typer.echo(f"cost gap by total epsilon over {facts['rounds']:,} rounds at delta {facts['delta']:.3g}")
-        console.print(_facts_table(facts))
+        print_table(_facts_table(facts))
         for note in notes(facts):
             typer.echo(f"  {note}")
     if stopped:

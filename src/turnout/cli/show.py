@@ -98,7 +98,6 @@ def summary(trajectory: Trajectory) -> dict[str, Any]:
 
 def print_summary(trajectory: Trajectory, facts: dict[str, Any]) -> None:
     """The facts of a run, for people."""
-    from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
 
@@ -124,7 +123,21 @@ def print_summary(trajectory: Trajectory, facts: dict[str, Any]) -> None:
         told = "" if gap is None else f"  ({off(gap / 100, facts['averages_total'], facts['capacity'])})"
         table.add_row("total cost", f"{facts['cost']:,.2f}{told}")
     table.add_row("engine", str(facts["engine"]))
-    Console(highlight=False).print(table)
+    print_table(table)
+
+
+def print_table(table: Any) -> None:
+    """A table on the screen; in a pipe or a file without the spaces that fill its lines."""
+    from rich.console import Console
+
+    console = Console(highlight=False)
+    if console.is_terminal:
+        console.print(table)
+        return
+    with console.capture() as captured:
+        console.print(table)
+    for line in captured.get().splitlines():
+        typer.echo(line.rstrip())
 
 
 def sparkline(values: Any, width: int = 60) -> str:

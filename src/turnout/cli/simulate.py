@@ -66,7 +66,7 @@ def simulate(
         for name, value in given.items():
             choices.put(values, name, value)
         note = _note_on_server(values)
-        run = run_from_settings(Table(with_defaults(values)))
+        run = run_from_settings(Table(with_defaults(values), options=choices.OPTIONS))
     _go(run, threads, output, as_json)
     if note:
         typer.echo(note, err=True)

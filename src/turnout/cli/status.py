@@ -102,11 +102,10 @@ def _said(error: Any) -> str:
 
 def print_status(snapshot: dict[str, Any], rounds: list[dict[str, Any]], troubles: list[str]) -> None:
     """A snapshot for people."""
-    from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
 
-    from turnout.cli.show import sparkline
+    from turnout.cli.show import print_table, sparkline
 
     table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
     mode = snapshot["mode"] if not troubles else f"{snapshot['mode']}, but: {'; '.join(troubles)}"
@@ -129,4 +128,4 @@ def print_status(snapshot: dict[str, Any], rounds: list[dict[str, Any]], trouble
     faults = sorted(((name, count) for name, count in snapshot["faults"].items() if count), key=lambda fault: -fault[1])
     table.add_row("faults", escape(", ".join(f"{name} {count:,}" for name, count in faults)) or "none")
     table.add_row("version", escape(f"{snapshot['version']}, up for {snapshot['uptime']:,.0f} s"))
-    Console(highlight=False).print(table)
+    print_table(table)

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from flwr.app import Array, ArrayRecord, Message, MetricRecord, RecordDict
 
-from turnout.errors import invalid
+from turnout.errors import invalid, nearest
 
 PRIOR_ROUNDS = 2.0
 """The public start of each estimate: this number of rounds at capacity / clients."""
@@ -109,7 +109,7 @@ def check_kind(kind: str | None, is_weighted_average: bool, strategy: str) -> st
         return INVERSE if is_weighted_average else PLAIN
     if kind not in KINDS:
         allowed = "'inverse-participation', 'stored-updates', 'plain' or None"
-        raise invalid("weights", allowed, repr(kind), "leave it out")
+        raise invalid("weights", allowed, repr(kind), nearest(kind, KINDS, "leave it out"))
     if kind != PLAIN and not is_weighted_average:
         remedy = "use FedAvg or a strategy made of it, or weights='plain'"
         raise invalid("weights", f"'plain' for {strategy}, which is no weighted average", repr(kind), remedy)
@@ -224,6 +224,44 @@ def _arrays_problem(arrays: ArrayRecord) -> str:
         if values.dtype.kind == "f" and not np.all(np.isfinite(values)):
             return f"array {name!r} is not finite"
     return ""
+
+
+_CAUSES = (
+    (
+        "secaggplus",
+        "secaggplus_mod works with Flower's SecAggPlusWorkflow alone, which has no SelfSelection: remove it",
+    ),
+    (
+        "clipping_mod",
+        "this mod belongs to a differential-privacy wrapper, which does not go with SelfSelection: remove it "
+        "(LocalDpMod works, after self_selection_mod)",
+    ),
+    (
+        "found 0 ArrayRecord",
+        "a mod before self_selection_mod expects a model in the question: make self_selection_mod the first one",
+    ),
+    (
+        "function registered",
+        "no function of the ClientApp takes messages of this type: SelfSelection(message_type=...) and the strategy "
+        "must name one train function, on which self_selection_mod is registered",
+    ),
+    ("weight ", "return the number of examples in each update's metrics under the strategy's weighted_by_key"),
+    ("did not ask", "self_selection_mod is registered twice (once in ClientApp(mods=...), perhaps): remove one"),
+)
+"""What an error says, and what is then most likely wrong."""
+
+
+def likely_cause(reasons: Iterable[str], otherwise: str) -> str:
+    """The most likely cause of failures, with its remedy, from what the replies said.
+
+    Example:
+        >>> likely_cause(["KeyError: 'secaggplus_configs'"], "see the client's log")
+        "secaggplus_mod works with Flower's SecAggPlusWorkflow alone, which has no SelfSelection: remove it"
+        >>> likely_cause(["ZeroDivisionError"], "see the client's log")
+        "see the client's log"
+    """
+    said = "\n".join(reasons)
+    return next((cause for text, cause in _CAUSES if text in said), otherwise)
 
 
 def with_weight(reply: Message, key: str, weight: float) -> Message:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -36,6 +37,11 @@ NEEDS_A_FIXED_COHORT = (
     flower.DifferentialPrivacyServerSideFixedClipping,
 )
 
+WITHOUT_FIXED_COHORT = (
+    "its noise is set for a fixed number of clients with equal weights, and here their number is random: leave it out "
+    "(LocalDpMod protects updates on the client: register it after self_selection_mod)"
+)
+
 NO_WEIGHTED_AVERAGE = (
     flower.FedMedian,
     flower.FedTrimmedAvg,
@@ -58,24 +64,53 @@ def is_weighted_average(strategy: Strategy) -> bool:
 
 
 def check_strategy(strategy: Strategy) -> None:
-    """Refuse strategies that cannot use another set of nodes in each round.
+    """Refuse strategies that cannot use another set of nodes in each round, also inside another wrapper.
 
     Raises:
         ValueError: names the strategy and the remedy.
     """
-    name = type(strategy).__name__
     if not isinstance(strategy, Strategy):
-        raise invalid("strategy", "a message-API strategy", name, "use one of flwr.serverapp.strategy")
-    if isinstance(strategy, NEEDS_A_FIXED_COHORT):
-        remedy = "its noise is set for a fixed number of clients, and here the number is random: leave it out"
-        raise invalid("strategy", "one that takes any number of nodes", name, remedy)
-    if isinstance(strategy, flower.FedXgbCyclic):
-        remedy = "it trains one node per round in turn, and leaves nothing to choose: use FedXgbBagging"
-        raise invalid("strategy", "one that trains all participants", name, remedy)
-    fraction = getattr(strategy, "fraction_train", 1.0)
-    if fraction != 1.0:
-        remedy = "the clients choose, and the strategy must not choose among them again: leave it out"
-        raise invalid("fraction_train", "1.0", fraction, remedy)
+        remedy = "use one of flwr.serverapp.strategy"
+        raise invalid("strategy", "a message-API strategy", type(strategy).__name__, remedy)
+    for layer in _layers(strategy):
+        name = type(layer).__name__
+        if isinstance(layer, NEEDS_A_FIXED_COHORT):
+            raise invalid("strategy", "one that takes any number of nodes", name, WITHOUT_FIXED_COHORT)
+        if isinstance(layer, flower.FedXgbCyclic):
+            remedy = "it trains one node per round in turn, and leaves nothing to choose: use FedXgbBagging"
+            raise invalid("strategy", "one that trains all participants", name, remedy)
+        fraction = getattr(layer, "fraction_train", 1.0)
+        if fraction != 1.0:
+            remedy = "the clients choose, and the strategy must not choose among them again: leave it out"
+            raise invalid("fraction_train", "1.0", fraction, remedy)
+
+
+def _layers(strategy: Strategy) -> Iterator[Strategy]:
+    """A strategy and those that it wraps, as Flower's wrappers do: each in an attribute `strategy`."""
+    seen: list[Strategy] = []
+    found: Any = strategy
+    while isinstance(found, Strategy) and found not in seen:
+        yield found
+        seen.append(found)
+        found = getattr(found, "strategy", None)
+
+
+def check_outermost() -> None:
+    """Refuse to be called by one of Flower's differential-privacy wrappers.
+
+    Flower does not tell a strategy what wraps it, and such a wrapper gives its noise's promise whoever participates:
+    so the callers are looked at.
+
+    Raises:
+        ValueError: names the wrapper and the remedy.
+    """
+    frame = inspect.currentframe()
+    while frame is not None:
+        caller = frame.f_locals.get("self")
+        if isinstance(caller, NEEDS_A_FIXED_COHORT):
+            got = f"{type(caller).__name__} around it"
+            raise invalid("SelfSelection", "without a differential-privacy wrapper", got, WITHOUT_FIXED_COHORT)
+        frame = frame.f_back
 
 
 def shares_reached(mechanism: Mechanism) -> tuple[float, float]:
@@ -192,6 +227,9 @@ _COUNTED_AS = {
     STOPPED: "stopped",
     LOST: "lost",
 }
+
+FEW_METRICS = ("turnout-signal", "turnout-participants", "turnout-trained", "turnout-epsilon-total-against-server")
+"""What a round's metrics have without being asked for more, beside the certificate."""
 
 MOST_UNCOUNTED = 16
 """The most earlier rounds that a node is told about; with more it counts as having been away."""
@@ -383,28 +421,28 @@ class Selection:
         remedy = "train for fewer rounds than their limit (turnout-limit-reports), or see docs/flower.md, Traps"
         return f"{what}. Nobody is left, and the model stays as it is: {remedy}"
 
-    def metrics(self, tally: Tally) -> MetricRecord:
-        """The round in numbers, for the run's metrics. All of it is public."""
+    def metrics(self, tally: Tally, wanted: str = "all") -> MetricRecord:
+        """The round in numbers, for the run's metrics: a few of them, or all. All of it is public."""
         total = self.account.total(self.reports)
         covered = "per-report" if self.account.per == "report" else "lifetime"
         kinds = ("ineligible", "refused", "stopped", "lost", "failed", "faults", "returning")
-        return MetricRecord(
-            {
-                "turnout-signal": float(tally.signal),
-                "turnout-capacity": float(self.capacity),
-                "turnout-asked": len(tally.asked),
-                "turnout-participants": len(tally.participants),
-                "turnout-abstained": len(tally.said_no),
-                **{f"turnout-{kind}": tally.counts.get(kind, 0) for kind in kinds},
-                "turnout-unanswered": tally.unanswered,
-                "turnout-trained": tally.trained,
-                "turnout-failed-trainings": tally.failed_trainings,
-                "turnout-faulty-updates": tally.faulty_updates,
-                "turnout-skipped": int(tally.skipped),
-                "turnout-effective-share": tally.effective_share,
-                f"turnout-epsilon-{covered}-against-server": self.account.certified,
-                "turnout-epsilon-total-against-server": total.epsilon,
-                "turnout-epsilon-total-delta": total.delta,
-                "turnout-epsilon-total-reports": self.reports,
-            }
-        )
+        found: dict[str, int | float] = {
+            "turnout-signal": float(tally.signal),
+            "turnout-capacity": float(self.capacity),
+            "turnout-asked": len(tally.asked),
+            "turnout-participants": len(tally.participants),
+            "turnout-abstained": len(tally.said_no),
+            **{f"turnout-{kind}": tally.counts.get(kind, 0) for kind in kinds},
+            "turnout-unanswered": tally.unanswered,
+            "turnout-trained": tally.trained,
+            "turnout-failed-trainings": tally.failed_trainings,
+            "turnout-faulty-updates": tally.faulty_updates,
+            "turnout-skipped": int(tally.skipped),
+            "turnout-effective-share": tally.effective_share,
+            f"turnout-epsilon-{covered}-against-server": self.account.certified,
+            "turnout-epsilon-total-against-server": total.epsilon,
+            "turnout-epsilon-total-delta": total.delta,
+            "turnout-epsilon-total-reports": self.reports,
+        }
+        few = (*FEW_METRICS, f"turnout-epsilon-{covered}-against-server")
+        return MetricRecord({name: value for name, value in found.items() if wanted == "all" or name in few})

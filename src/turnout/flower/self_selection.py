@@ -16,7 +16,7 @@ from flwr.serverapp.strategy import Strategy
 
 from turnout.algorithm import Clamp, Controller, Mechanism, Prior, SelfTuningController, check_mechanism
 from turnout.errors import TurnoutError, check_number, invalid
-from turnout.flower.protocol import RECORD, mechanism_text
+from turnout.flower.protocol import ABSTAINED, INELIGIBLE, LOST, RECORD, STOPPED, mechanism_text
 from turnout.flower.replies import (
     PLAIN,
     STORED,
@@ -26,6 +26,7 @@ from turnout.flower.replies import (
     arrays_of,
     check_kind,
     effective_share,
+    likely_cause,
     with_arrays,
     with_weight,
 )
@@ -36,6 +37,7 @@ from turnout.flower.selection_round import (
     Tally,
     all_available,
     check_capacity_of,
+    check_outermost,
     check_strategy,
     is_weighted_average,
     shares_reached,
@@ -128,8 +130,55 @@ USUAL_EPSILON_PER_REPORT = 1.0
 PAUSE = 0.5
 """Seconds between two checks for nodes at the start."""
 
+FAILED_ROUNDS, FAILED_TRAININGS = 3, 20
+"""A run in which nothing but failures came back ends after so many rounds with trainings, and so many trainings: flaky
+ones, of which every second fails, would get there once in a million runs."""
+
+MOST_TOLD = 5
+"""Lines of the log about one round's faults of one kind."""
+
 GRACE = 10.0
 """Seconds to wait at the start for as many nodes as the capacity needs, once `min_available_nodes` are connected."""
+
+
+_NO_FAILURE = (ABSTAINED, INELIGIBLE, STOPPED, LOST)
+"""Error codes of nodes that do not train, and say why: nothing has failed."""
+
+
+@dataclass
+class _Failures:
+    """Whether any training of a run has succeeded, and what the others said."""
+
+    trained: bool = False
+    rounds: int = 0
+    trainings: int = 0
+    told: str = ""
+
+    def note(self, good: int, reasons: list[str], hint: str) -> None:
+        """After a round: how many updates were good, and what is wrong with the others; a hint may say why.
+
+        Raises:
+            TurnoutError: enough rounds have shown that every training fails.
+        """
+        self.trained = self.trained or good > 0
+        if good or not reasons:
+            return
+        cause = f"{hint}: give SelfSelection(message_type=...)" if hint else likely_cause(reasons, "see a client's log")
+        self.told = f"({reasons[0][:300]}): {cause}"
+        self.rounds, self.trainings = self.rounds + 1, self.trainings + len(reasons)
+        log(WARNING, "aggregate_train: all %d trainings of this round failed %s", len(reasons), self.told)
+        if self.rounds >= FAILED_ROUNDS and self.trainings >= FAILED_TRAININGS:
+            self.finish()
+
+    def finish(self) -> None:
+        """After the run: without a single good update it is no success.
+
+        Raises:
+            TurnoutError: says why every training failed.
+        """
+        if self.trainings and not self.trained:
+            rounds = f"{self.rounds} round{'s' if self.rounds > 1 else ''}"
+            raise TurnoutError(f"all {self.trainings} trainings of {rounds} failed, and none succeeded {self.told}")
 
 
 class SelfSelection(Strategy):
@@ -153,6 +202,7 @@ class SelfSelection(Strategy):
         delta: the slack of the total in the account.
         observer: "every-report", the server. Nothing else is possible here: a Flower server sees every report.
         message_type: of the strategy's training messages: the question goes to the same train function.
+        metrics: "few", five of a round's numbers among its training metrics; or "all" of them.
 
     Raises:
         ValueError: a setting out of range, or a strategy that cannot use another set of nodes in each round.
@@ -167,8 +217,10 @@ class SelfSelection(Strategy):
     _tally: Tally | None
     _config: tuple[ConfigRecord, ConfigRecord] | None
     _model: ArrayRecord
+    _other_type: str
     _sent: list[int]
     _stored: StoredUpdates
+    _failures: _Failures
 
     def __init__(
         self,
@@ -185,6 +237,7 @@ class SelfSelection(Strategy):
         delta: float = 1e-6,
         observer: str = EVERY_REPORT,
         message_type: str = "train",
+        metrics: str = "few",
     ) -> None:
         check_strategy(strategy)
         if isinstance(strategy, SelfSelection):
@@ -194,6 +247,7 @@ class SelfSelection(Strategy):
         self.weights = check_kind(weights, is_weighted_average(strategy), type(strategy).__name__)
         self.phases, self.prior_rounds, self.delta, self.observer = phases, prior_rounds, delta, observer
         self.ask_timeout, self.startup_timeout, self.message_type = ask_timeout, startup_timeout, message_type
+        self.metrics = metrics
         self._check_settings()
         self._reset()
 
@@ -201,14 +255,21 @@ class SelfSelection(Strategy):
         return f"SelfSelection({type(self.strategy).__name__}, capacity={self.capacity})"
 
     def start(self, grid: Grid, initial_arrays: ArrayRecord, *args: Any, **kwargs: Any) -> flower.Result:
-        """Run the strategy from the start, as `Strategy.start` does; histories and signal begin again."""
+        """Run the strategy from the start, as `Strategy.start` does; histories and signal begin again.
+
+        Raises:
+            TurnoutError: as `configure_train` does, or there were trainings and not one of them succeeded.
+        """
         if type(self.strategy).start is not Strategy.start:
             log(WARNING, "SelfSelection does not call %s.start(), which is its own", type(self.strategy).__name__)
         self._reset()
-        return super().start(grid, initial_arrays, *args, **kwargs)
+        result = super().start(grid, initial_arrays, *args, **kwargs)
+        self._failures.finish()
+        return result
 
     def summary(self) -> None:
         """Log the settings, then those of the strategy."""
+        check_outermost()
         mechanism = "Clamp around capacity / nodes" if self.mechanism is None else repr(self.mechanism)
         log(INFO, "\t├──> Self-selection settings:")
         log(INFO, "\t│\t├── Capacity: %s | phases: %d", self.capacity, self.phases)
@@ -226,6 +287,7 @@ class SelfSelection(Strategy):
             ValueError: before the first round, a capacity that the mechanism cannot meet.
             TurnoutError: too few nodes at the start, or every node refuses the first question.
         """
+        check_outermost()
         if self._selection is None:
             self._selection = self._prepare(grid)
         selection = self._selection
@@ -255,7 +317,11 @@ class SelfSelection(Strategy):
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """Check the updates, weight them, and let the strategy aggregate them."""
+        """Check the updates, weight them, and let the strategy aggregate them.
+
+        Raises:
+            TurnoutError: some rounds have passed, and every training has failed.
+        """
         selection, tally = self._selection, self._tally
         if selection is None or tally is None:
             raise TurnoutError("aggregate_train was called before configure_train: run the strategy with start()")
@@ -265,8 +331,10 @@ class SelfSelection(Strategy):
         good, faults = check.sort((reply for reply in replies if not reply.has_error()), self._sent)
         if self.phases == 1:
             self._close_one_phase(server_round, replies, errors)
-        for fault in faults:
+        for fault in faults[:MOST_TOLD]:
             log(WARNING, "aggregate_train: faulty update left out, %s", fault)
+        if len(faults) > MOST_TOLD:
+            log(WARNING, "aggregate_train: %d more faulty updates left out", len(faults) - MOST_TOLD)
         tally.trained, tally.faulty_updates = len(good), len(faults)
         tally.failed_trainings = (len(self._sent) if self.phases == 2 else len(tally.participants)) - len(good)
         tally.skipped = tally.skipped or len(good) < (1 if self.phases == 2 else self._needed)
@@ -277,7 +345,10 @@ class SelfSelection(Strategy):
             arrays, metrics = self.strategy.aggregate_train(server_round, [*good.values(), *failures])
         selection.book.close_round(() if tally.skipped else good)
         log(INFO, "aggregate_train: account: %s", selection.account.sentence(selection.reports))
-        return arrays, MetricRecord({**(metrics or {}), **selection.metrics(tally)})
+        failed = [error.error for error in errors if error.error.code not in _NO_FAILURE]
+        reasons = [*faults, *(error.reason or f"error {error.code}" for error in failed)]
+        self._failures.note(len(good), reasons, self._other_type)
+        return arrays, MetricRecord({**(metrics or {}), **selection.metrics(tally, self.metrics)})
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -299,8 +370,8 @@ class SelfSelection(Strategy):
 
     def _reset(self) -> None:
         self._selection, self._tally, self._config = None, None, None
-        self._model, self._sent = ArrayRecord(), []
-        self._stored = StoredUpdates()
+        self._model, self._sent, self._other_type = ArrayRecord(), [], ""
+        self._stored, self._failures = StoredUpdates(), _Failures()
 
     def _check_settings(self) -> None:
         capacity = self.capacity
@@ -312,6 +383,8 @@ class SelfSelection(Strategy):
             raise invalid("capacity", allowed, capacity, remedy)
         if self.phases not in (1, 2):
             raise invalid("phases", "1 or 2", self.phases, "2 asks first, and sends the model to participants only")
+        if self.metrics not in ("few", "all"):
+            raise invalid("metrics", "'few' or 'all'", repr(self.metrics), "leave it out for the usual five")
         for name in ("ask_timeout", "startup_timeout", "prior_rounds"):
             check_number(name, getattr(self, name), "above 0", _positive, "leave it out")
         check_number("delta", self.delta, "from 0 and below 1", lambda delta: 0.0 <= delta < 1.0, "try 1e-6")
@@ -394,6 +467,12 @@ class SelfSelection(Strategy):
             log(WARNING, "configure_train: round skipped, %s", waiting)
             tally.skipped = True
             return []
+        types = sorted({message.metadata.message_type for message in messages} - {self.message_type})
+        if types and not self._other_type:
+            self._other_type = (
+                f"the strategy sends {', '.join(types)!r}, and the question went to {self.message_type!r}"
+            )
+            log(WARNING, "configure_train: %s: give SelfSelection(message_type=...)", self._other_type)
         for message in messages:
             message.content = RecordDict({**message.content, RECORD: records(message.metadata.dst_node_id)})
         return messages
@@ -434,10 +513,12 @@ class SelfSelection(Strategy):
         """If every node refuses in the first round, the setup is wrong, and no later round will differ."""
         bad = tally.counts.get("refused", 0) + tally.counts.get("failed", 0)
         if selection.reports == 0 and tally.asked and bad == len(tally.asked) and not tally.heard:
-            raise TurnoutError(
-                f"all {bad} nodes refused or failed to report ({tally.reasons[0]}): register "
-                "self_selection_mod(...) as the first mod of the train function, and give it what it asks for"
+            usual = (
+                "register self_selection_mod(...) as the first mod of the train function, and give it what it asks for"
             )
+            cause = likely_cause(tally.reasons, usual)
+            asked = f"the question of type {self.message_type!r}"
+            raise TurnoutError(f"all {bad} nodes refused or failed to answer {asked} ({tally.reasons[0]}): {cause}")
 
     def _tell(self, tally: Tally) -> None:
         assert self._selection is not None
@@ -455,7 +536,7 @@ class SelfSelection(Strategy):
         news = self._selection.news_of_stops(tally)
         if news:
             log(WARNING, "configure_train: %s", news)
-        for reason in tally.reasons[:5]:
+        for reason in tally.reasons[:MOST_TOLD]:
             log(INFO, "\t> %s", reason)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from typing import Any
 
@@ -12,10 +13,21 @@ from turnout.paper.figures import COLOURS, FIGURES, LABELS
 from turnout.paper.runs import Numbers
 from turnout.paper.settings import CLASSICAL, SETTINGS, beta_name
 from turnout.paper.tables import Store, forecasts, seeds
-from turnout.report import INK, Markup, Page, Trace, band, bars, chart, line
+from turnout.report import INK, Markup, Page, Trace, band, bars, chart, escape, line
 
 _COLOURS = COLOURS | {CLASSICAL: INK}  # on a page, grey follows light and dark
 _LOG = {"type": "log", "dtick": 1}
+
+
+def _in_formulas(text: str) -> Markup:
+    """Text for a page, with its formulas set: x_i* and e^(−β) get their indices and exponents.
+
+    Example:
+        >>> _in_formulas("|x_i − x_i*| < e^(−β)")
+        '|x<sub>i</sub> − x<sub>i</sub><sup>*</sup>| &lt; e<sup>−β</sup>'
+    """
+    found = re.sub(r"(?<=[A-Za-zε])_i\b(\*?)", lambda index: f"<sub>i</sub>{index[1] and '<sup>*</sup>'}", escape(text))
+    return Markup(re.sub(r"\^\(([^()]*)\)", r"<sup>\1</sup>", found))
 
 
 def make_page(store: Store, results: dict[str, Any]) -> Page:
@@ -35,13 +47,14 @@ def make_page(store: Store, results: dict[str, Any]) -> Page:
 
 
 def _opening(page: Page, results: dict[str, Any]) -> None:
-    page.text(
+    for text in (
         "A server needs 600 of 1,200 clients in each round. Taking part costs each client something, more the more often it does, "
         "and the cost is private. The server broadcasts one number, the signal, and corrects it by the turnout it "
-        "sees. Each client decides by itself, from its own cost, its own past, and a coin.\n\n"
+        "sees. Each client decides by itself, from its own cost, its own past, and a coin.",
         "The paper adds a privacy coin: a client that does not want to participate does so anyway with probability (β/2)e^(−β). "
-        "Here is what that costs, what it hides, and what it does not."
-    )
+        "Here is what that costs, what it hides, and what it does not.",
+    ):
+        page.text(Markup(f"<p>{_in_formulas(text)}</p>"))
     gaps = results["cost_gap_percent"]
     page.facts(
         [
@@ -67,7 +80,7 @@ def _figure_1(page: Page, numbers: Numbers) -> None:
             traces.append(line(numbers["rounds"], middle, LABELS[name], colour=colour))
             traces.append(line(numbers["rounds"], high, "", colour=colour, dash="dash", width=1.5))
     page.figure(
-        chart(traces, x="round k", y="|x_i(k) − x_i*|", yaxis={"range": [0, 0.2]}),
+        chart(traces, x="round k", y=_in_formulas("|x_i(k) − x_i*|"), yaxis={"range": [0, 0.2]}),
         "Distance of the clients' averages from the exact optimum: the median over clients, and dashed the 95 % quantile.",
     )
     page.text(
@@ -147,7 +160,7 @@ def _figure_5(page: Page, numbers: Numbers) -> None:
         for trace in _over_seeds(numbers["rounds"], numbers[f"{name} aggregate"], name, start=1)
     ]
     page.figure(
-        chart(sums, x="round k", y="Σ x_i(k)", xaxis=_LOG),
+        chart(sums, x="round k", y=_in_formulas("Σ x_i(k)"), xaxis=_LOG),
         "The sum of the averages goes to the capacity, 600.",
         height=300,
     )
@@ -221,11 +234,11 @@ def _claims(page: Page, claims: list[dict[str, str]]) -> None:
     )
     rows = [
         [
-            claim["sentence"],
+            _in_formulas(claim["sentence"]),
             claim["where"],
             Markup(f"<strong>{claim['verdict']}</strong>"),
-            claim["measured"],
-            claim["why"],
+            _in_formulas(claim["measured"]),
+            _in_formulas(claim["why"]),
         ]
         for claim in claims
     ]

@@ -1,14 +1,30 @@
 """Choose a mechanism, a gain and a budget: `plan` for one goal, `frontier` for all budgets.
 
-Forecasts come from `turnout.theory`, accounts from `turnout.privacy`.
+Forecasts come from `turnout.theory`, accounts from `turnout.privacy`. The package can be called: `turnout.plan(…)` is
+its function `plan`.
 """
+
+import sys
+from types import ModuleType
+from typing import Any
 
 from turnout.plan.frontiers import Frontier, frontier, growing
 from turnout.plan.goal import Goal
 from turnout.plan.offers import Outlook
 from turnout.plan.planning import Plan, plan
+from turnout.problem import Problem
 
 __all__ = ["Frontier", "Goal", "Outlook", "Plan", "frontier", "growing", "plan"]
+
+
+class _Package(ModuleType):
+    """A package that is also the function that has its name."""
+
+    def __call__(self, goal: Goal | Problem, **wanted: Any) -> Plan:
+        return plan(goal, **wanted)
+
+
+sys.modules[__name__].__class__ = _Package
 
 
 def __dir__() -> list[str]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from turnout.algorithm import Averaging, Memoized
-from turnout.errors import invalid
+from turnout.errors import invalid, nearest
 from turnout.privacy import EVERY_REPORT, OBSERVERS, SUM, Observer, best_release
 from turnout.problem import Problem, check_problem
 
@@ -62,7 +62,8 @@ class Goal:
             raise invalid("delta", "above 0 and below 1", self.delta, "try 1e-6")
         if self.observer not in OBSERVERS:
             remedy = "use every-report; sum only where a trusted aggregator shows the server totals alone"
-            raise invalid("observer", " or ".join(map(repr, OBSERVERS)), repr(self.observer), remedy)
+            hint = nearest(str(self.observer), OBSERVERS, remedy)
+            raise invalid("observer", " or ".join(map(repr, OBSERVERS)), repr(self.observer), hint)
         if self.honest is not None and (self.observer != SUM or not 0 <= self.honest <= self._others):
             allowed = f"from 0 to {self._others}, and only for an observer of the {SUM!r}"
             remedy = "give a number that the observer cannot lower; a client who observes knows its own report"

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from turnout.algorithm import MECHANISMS, Mechanism, Prior
 from turnout.display import card, off
-from turnout.errors import TurnoutError
+from turnout.errors import TurnoutError, check_kind, nearest
 from turnout.plan.goal import Goal
 from turnout.plan.offers import LARGEST, Maker, Offer, Outlook, largest_within, makers, outlook, smallest_within
 from turnout.privacy import EVERY_REPORT, PUBLIC_DESIGN, Account, shown
+from turnout.problem import Problem
 
 
 class Impossible(TurnoutError):
@@ -80,18 +81,26 @@ class Plan:
         }
 
 
-def plan(goal: Goal) -> Plan:
+def plan(goal: Goal | Problem, **wanted: Any) -> Plan:
     """Choose the mechanism that reaches a goal: the smallest gap within a budget, or the smallest total within a gap.
+
+    Args:
+        goal: a goal; or its problem, with what else it is made of: `rounds`, `budget`, `gap`, …, as `Goal` takes them.
+        wanted: those, by name.
 
     Raises:
         Impossible: no mechanism can; the message names the nearest possible goal.
+        ValueError: it is no goal, or a setting of it is out of range.
 
     Example:
         >>> from turnout import paper_population
         >>> found = plan(Goal(paper_population().problem(600), rounds=500, budget=3.0, observer="sum"))
         >>> found.mechanism.kind, found.account.epsilon <= 3.0
         ('clamp', True)
+        >>> plan(paper_population().problem(600), rounds=500, budget=3.0, observer="sum").mechanism == found.mechanism
+        True
     """
+    goal = _goal(goal, wanted)
     maker, chosen, others = _choose(goal)
     aim = goal.gap
     for _ in range(4):  # offers are compared in the long run; a short run has a larger gap: aim for a smaller one
@@ -105,6 +114,23 @@ def plan(goal: Goal) -> Plan:
         if chosen.mechanism is None or (goal.budget is not None and chosen.total_epsilon > goal.budget):
             break
     raise Impossible(_nearest(goal))
+
+
+def _goal(given: Any, wanted: dict[str, Any]) -> Goal:
+    """A goal as it is, or made of its problem and its settings."""
+    known = [field.name for field in fields(Goal)]
+    for name in wanted:
+        if name not in known:
+            told = f"{name} is not a known setting of a goal (known: {', '.join(known)})"
+            raise ValueError(f"{told}: {nearest(name, known, 'leave it out')}")
+    if isinstance(given, Goal):
+        return replace(given, **wanted)
+    if isinstance(given, Problem) and "rounds" not in wanted:
+        raise ValueError("rounds is missing: give the number of rounds that the deployment will last")
+    check_kind(
+        "goal", given, Problem, "a turnout.Goal, or a turnout.Problem", "write plan(problem, rounds=…, budget=…)"
+    )
+    return Goal(given, **wanted)
 
 
 def _choose(goal: Goal) -> tuple[Maker, Offer, tuple[Offer, ...]]:

@@ -22,6 +22,7 @@ from turnout.problem.philox import (
 
 if TYPE_CHECKING:
     from turnout.problem.drawn import DrawnCosts, Term, coefficient
+    from turnout.problem.functions import FunctionCosts
     from turnout.problem.population import (
         Population,
         drawn_paper_population,
@@ -42,6 +43,7 @@ __all__ = [
     "Clients",
     "Costs",
     "DrawnCosts",
+    "FunctionCosts",
     "Optimum",
     "PolynomialCosts",
     "Population",
@@ -74,6 +76,7 @@ __getattr__, _ = lazy(
             "Term",
             "coefficient",
         ),
+        "functions": ("FunctionCosts",),
         "population": (
             "Population",
             "drawn_paper_population",

@@ -100,8 +100,8 @@ class PolynomialCosts:
     """
 
     def __init__(self, coefficients: npt.ArrayLike, powers: tuple[int, ...]) -> None:
-        table = np.asarray(coefficients, dtype=np.float64)
         powers = tuple(_check_powers(powers))
+        table = _table(coefficients, len(powers))
         if table.ndim != 2 or table.shape[1] != len(powers) or len(table) == 0:
             raise invalid(
                 "coefficients",
@@ -215,6 +215,25 @@ class PolynomialCosts:
         if not bends.all():
             client = int(np.argmin(bends))
             raise _not_convex(client, "a flat or linear cost", f"coefficients {self.coefficients[client].tolist()}")
+
+
+def _table(coefficients: npt.ArrayLike, terms: int) -> Array:
+    """Coefficients as one array; rows of several lengths, and what is no number, are refused by name."""
+    try:
+        return np.asarray(coefficients, dtype=np.float64)
+    except (TypeError, ValueError):
+        rows: Any = coefficients
+        odd = next((at for at, row in enumerate(rows) if np.ndim(row) != 1 or len(row) != terms), None)
+        if odd is None:
+            wrong = next(
+                (at, cell) for at, row in enumerate(rows) for cell in row if not isinstance(cell, (int, float))
+            )
+            got, remedy = f"{wrong[1]!r} for client {wrong[0]}", "give numbers alone"
+        elif np.ndim(rows[odd]) == 1:
+            got, remedy = f"{len(rows[odd])} for client {odd}", "write 0 for a power that a client does not have"
+        else:
+            got, remedy = f"{rows[odd]!r} for client {odd}", "write [[3.0], [1.0]] for 3 x^2 and x^2"
+        raise invalid("coefficients", f"{terms} numbers for each client, one per power", got, remedy) from None
 
 
 def check_costs(costs: Costs) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from turnout.errors import FileProblem, invalid
+from turnout.errors import FileProblem, invalid, nearest
 from turnout.problem.costs import Array, PolynomialCosts
 from turnout.problem.drawn import DrawnCosts, drawn_paper_costs
 from turnout.problem.problem import Problem, Weights
@@ -127,7 +127,7 @@ def read_population(source: str | Path, *, seed: int | None = None, clients: int
     if path.suffix == ".npz":
         return _read_npz(path)
     allowed = "'paper-drawn', 'paper', or a .toml, .csv or .npz file"
-    raise invalid("population", allowed, f"{str(source)!r}", "use one of these")
+    raise invalid("population", allowed, f"{str(source)!r}", nearest(str(source), named, "use one of these"))
 
 
 def population_from_table(table: Table, *, seed: int | None = None, clients: int | None = None) -> Population:
@@ -161,7 +161,8 @@ def population_from_table(table: Table, *, seed: int | None = None, clients: int
         kind = table.text("kind")
         if kind not in ("paper", "paper-drawn"):
             allowed = "'paper' or 'paper-drawn'"
-            raise invalid(table.path("kind"), allowed, f"{kind!r}", "or describe your own with groups or file")
+            remedy = nearest(kind, ("paper", "paper-drawn"), "or describe your own with groups or file")
+            raise invalid(table.path("kind"), allowed, f"{kind!r}", remedy)
         size = table.whole("clients", None)
         population = read_population(kind, seed=seed, clients=size if clients is None else clients)
     table.finish()
@@ -209,7 +210,8 @@ def _draw(name: str, spec: Any, size: int, generator: np.random.Generator) -> Ar
     shape = "a number, or one of { uniform = [low, high] }, { lognormal = [median, spread] }, "
     shape += "{ gamma = [shape, scale] }, { choice = [values…] }"
     if not isinstance(spec, dict) or len(spec) != 1 or next(iter(spec)) not in draws:
-        raise invalid(name, shape, repr(spec), "write it in one of these forms")
+        word = str(next(iter(spec), "")) if isinstance(spec, dict) else ""
+        raise invalid(name, shape, repr(spec), nearest(word, draws, "write it in one of these forms"))
     kind, arguments = next(iter(spec.items()))
     try:
         return np.asarray(draws[kind](*arguments), dtype=np.float64)

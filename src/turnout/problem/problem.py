@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -12,6 +13,7 @@ from turnout.display import card
 from turnout.errors import check_kind, check_number, invalid
 from turnout.problem.costs import Array, Costs, PolynomialCosts, check_costs
 from turnout.problem.drawn import DrawnCosts
+from turnout.problem.functions import costs_from
 
 Weights = npt.NDArray[np.int64]
 
@@ -21,7 +23,7 @@ class Problem:
     """Minimise sum f_i(x_i) subject to sum w_i x_i = capacity and 0 <= x_i <= 1.
 
     Args:
-        costs: the clients' costs.
+        costs: the clients' costs: `PolynomialCosts`, your own, or a list of functions of the average, one per client.
         capacity: what the server needs in each round, on average.
         weights: how much each client adds to the turnout, in whole units (a charger's watts),
             shape (clients,); None means one each.
@@ -43,8 +45,8 @@ class Problem:
     weights: Weights | None = None
 
     def __post_init__(self) -> None:
-        remedy = "make them with PolynomialCosts(coefficients, powers=(2, 4))"
-        check_kind("costs", self.costs, Costs, "a turnout.PolynomialCosts, or costs of your own", remedy)
+        if isinstance(self.costs, type) or not isinstance(self.costs, Costs):  # a class has all methods of its objects
+            object.__setattr__(self, "costs", costs_from(self.costs))
         if not isinstance(self.costs, (PolynomialCosts, DrawnCosts)):  # which check themselves
             check_costs(self.costs)
         if self.weights is not None:
@@ -95,10 +97,14 @@ def _total_cost(costs: Costs, average: Array, present: npt.NDArray[np.bool_] | N
 
 
 def check_capacity(capacity: float, most: int) -> None:
-    """Refuse a capacity that no averages between 0 and 1 can meet."""
+    """Refuse a capacity that no averages between 0 and 1 can meet; warn of one that looks like a share."""
     allowed = f"above 0 and at most {most} (the sum of all weights)"
     remedy = "choose a capacity in that range, or add clients"
     check_number("capacity", capacity, allowed, lambda given: 0.0 < given <= most, remedy)
+    if capacity < 1.0 and most > 2:
+        told = f"capacity {capacity:g} is a turnout of less than 1 per round, of at most {most:,}"
+        share = f"if you mean a share, write capacity={capacity:g} * {most} (that is {capacity * most:g})"
+        warnings.warn(f"{told}: {share}", stacklevel=4)
 
 
 def check_problem(problem: object) -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from turnout.algorithm import Averaging, Controller, Mechanism, Prior
+import numpy as np
+
+from turnout.algorithm import Averaging, Controller, IntegralController, Mechanism, Prior
 from turnout.errors import Interrupted, check_kind
 from turnout.privacy import Observer
 from turnout.problem import Problem
@@ -15,9 +18,16 @@ from turnout.simulation.engines.engine import EngineChoice, JaxOptions, check_me
 from turnout.simulation.loop import Progress, run_rounds
 from turnout.simulation.recording import Keep
 from turnout.simulation.schedule import Schedule
-from turnout.simulation.setup import set_up
+from turnout.simulation.setup import Setup, set_up
 from turnout.simulation.trajectory import Trajectory
 from turnout.simulation.workers import available_cores
+from turnout.theory import unstable
+
+_TAIL = 200
+"""Rounds at the end in which a swinging turnout is looked for."""
+
+_LARGEST = 100_000
+"""Clients up to which the bound of the gain takes less than some seconds."""
 
 
 def simulate(
@@ -57,7 +67,7 @@ def simulate(
         progress: called now and then with (rounds done, rounds in all).
 
     Raises:
-        ValueError: an argument is out of range, or the capacity cannot be met.
+        ValueError: an argument is out of range, or the capacity cannot be met. (A gain that is too large is warned of.)
         Interrupted: Ctrl-C; carries the trajectory so far.
 
     Paper: Algorithms 1 to 3.
@@ -78,7 +88,23 @@ def simulate(
     trajectory = setup.trajectory(chosen.name, why)
     if interrupted:
         raise Interrupted(trajectory)
+    _warn_if_unstable(setup)
     return trajectory
+
+
+def _warn_if_unstable(setup: Setup) -> None:
+    """Warn of a gain that is too large for these clients, where nothing else moves the turnout."""
+    controller, problem, turnout = setup.log.controller, setup.problem, setup.log.participants[-_TAIL:]
+    if not isinstance(controller, IntegralController) or setup.schedule.change_rounds() or len(turnout) < 20:
+        return
+    # The bound takes longer than a short run: it is computed only where the turnout spreads twice as far as any coins.
+    weights = np.broadcast_to(np.asarray(problem.unit_weights, dtype=np.float64), (len(problem),))
+    coins = 0.5 * float(np.sqrt(np.sum(np.square(weights))))
+    if len(problem) <= _LARGEST and np.std(turnout) > 2.0 * coins:
+        told = unstable(problem, setup.clients.mechanism, controller)
+        if told:
+            swings = f"the turnout swings by ±{np.std(turnout):,.0f}, where coins alone give at most ±{coins:,.0f}"
+            warnings.warn(f"{swings}: {told}", stacklevel=3)
 
 
 def replicate(

@@ -48,7 +48,7 @@ def run_from_settings(table: Table) -> Run:
 
     rounds = 10000
     capacity = 600
-    seed = 0                    # optional, as is all below but mechanism and controller
+    seed = 0                    # optional, as is all below but mechanism
     engine = "auto"
     observer = "every-report"   # or "sum": what would make a promise against it false is refused
     honest = 1198               # for "sum": how many others certainly follow the protocol; all but one by default
@@ -58,7 +58,7 @@ def run_from_settings(table: Table) -> Run:
     [mechanism]
     kind = "paper-coin"
     beta = 3.5
-    [controller]
+    [controller]                # absent: self-tuning
     gain = 0.0075
     initial = 0.35
     [start]                     # absent: the paper's, everyone participates in round 0
@@ -77,7 +77,7 @@ def run_from_settings(table: Table) -> Run:
     run = Run(
         problem=problem,
         mechanism=mechanism_from_settings(table.table("mechanism")),
-        controller=controller_from_settings(table.table("controller")),
+        controller=controller_from_settings(table.table("controller", {"kind": "self-tuning"})),
         rounds=rounds,
         seed=table.whole("seed", 0),
         engine=table.text("engine", "auto"),

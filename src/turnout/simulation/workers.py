@@ -8,17 +8,24 @@ import itertools
 import multiprocessing
 import os
 import signal
+import socket
+import tempfile
 import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from pathlib import Path
 from typing import Any
 
-from turnout.errors import MissingExtra, TurnoutError, invalid
+from turnout.errors import MissingExtra, TurnoutError, invalid, nearest
 
 _PLACES = ("cores", "ray")
 
 _AHEAD = 4  # pieces waiting for each worker, so that none is ever idle
+
+RAY_REMEDY = "start it, or unset RAY_ADDRESS to use this machine alone"
+
+_ANSWER_SECONDS = 3.0  # for a cluster's address to accept a connection
 
 
 def spread(
@@ -42,7 +49,8 @@ def spread(
         [1, 2]
     """
     if on not in _PLACES:
-        raise invalid("on", f"one of {', '.join(_PLACES)}", f"{on!r}", "leave it out for the cores of this machine")
+        remedy = nearest(on, _PLACES, "leave it out for the cores of this machine")
+        raise invalid("on", f"one of {', '.join(_PLACES)}", f"{on!r}", remedy)
     if jobs is not None and jobs < 1:
         raise invalid("jobs", "1 or more", jobs, "leave it out to use all cores")
     if on == "ray":
@@ -106,6 +114,29 @@ def _interrupt_held_back() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
+def silent_cluster() -> str:
+    """Which Ray cluster is named (by RAY_ADDRESS, or by Ray's own file here) and does not answer; "" if none.
+
+    Ray itself tries such an address for minutes. The file outlives a machine's restart and a cluster that was killed.
+    """
+    named = os.environ.get("RAY_ADDRESS", "")
+    address, source = named, f"RAY_ADDRESS={named}"
+    if named in ("", "auto"):
+        file = Path(os.environ.get("RAY_TMPDIR") or tempfile.gettempdir()) / "ray" / "ray_current_cluster"
+        try:
+            address, source = file.read_text().strip(), f"the address in {file}"
+        except OSError:
+            return ""
+    host, _, port = address.rpartition("//")[2].rpartition(":")
+    if not host or not port.isdigit():
+        return ""  # of another form: Ray's to judge
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=_ANSWER_SECONDS).close()
+    except OSError:
+        return f"{source} ({host}:{port})"
+    return ""
+
+
 def _on_ray(work: Callable[[Any], Any], tasks: Sequence[Any], jobs: int | None) -> Generator[Any, None, None]:
     """Ray's own tasks, one core each; Ray itself runs one again whose node is lost."""
     try:
@@ -114,6 +145,8 @@ def _on_ray(work: Callable[[Any], Any], tasks: Sequence[Any], jobs: int | None) 
         raise MissingExtra("on='ray'", library="ray", extra="cluster") from None
     started_here = not ray.is_initialized()
     if started_here:
+        if os.environ.get("RAY_ADDRESS") and (silent := silent_cluster()):
+            raise TurnoutError(f"no Ray cluster answers at {silent}: {RAY_REMEDY}")
         local = {"address": "local", "num_cpus": jobs, "include_dashboard": False}
         ray.init(log_to_driver=False, logging_level="ERROR", **({} if os.environ.get("RAY_ADDRESS") else local))
     try:

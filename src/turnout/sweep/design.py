@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from turnout.errors import invalid
+from turnout.errors import invalid, nearest
 from turnout.settings import Table
 from turnout.simulation import run_from_settings
 from turnout.version import __version__
@@ -130,7 +130,7 @@ def design_from_settings(settings: Mapping[str, Any]) -> Design:
           'seed': 1})
     """
     base = Table(settings)
-    table = base.table("sweep")
+    table = Table(base.take("sweep", dict, "a table [sweep] with seeds = 10, and what to vary below it"), "sweep")
     asks = Asks(table.whole("last", 400), table.number("delta", 1e-6), table.flag("forecast", False))
     seeds = _seeds(table, base.whole("seed", 0))
     axes, replaced = _sweep_axes(table)
@@ -386,7 +386,10 @@ def _draw(where: str, leaf: Any, uniform: float) -> Any:
         return leaf
     forms = ", ".join(f"{{ {kind} = {form} }}" for kind, (form, _) in _DRAWS.items())
     if not isinstance(leaf, dict) or len(leaf) != 1 or next(iter(leaf)) not in _DRAWS:
-        raise invalid(where, f"a value, or one of {forms}", repr(leaf), "write it in one of these forms")
+        word = str(next(iter(leaf), "")) if isinstance(leaf, dict) else where.rpartition(".")[2]
+        raise invalid(
+            where, f"a value, or one of {forms}", repr(leaf), nearest(word, _DRAWS, "write it in one of these forms")
+        )
     kind, arguments = next(iter(leaf.items()))
     form, function = _DRAWS[kind]
     try:

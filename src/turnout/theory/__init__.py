@@ -5,9 +5,9 @@ Numbers from equations, checked against simulations.
 
 from turnout.theory.feasibility import check_feasible, reachable
 from turnout.theory.fixed_point import Forecast, predict
-from turnout.theory.tuning import Tuning, tune
+from turnout.theory.tuning import Tuning, tune, unstable
 
-__all__ = ["Forecast", "Tuning", "check_feasible", "predict", "reachable", "tune"]
+__all__ = ["Forecast", "Tuning", "check_feasible", "predict", "reachable", "tune", "unstable"]
 
 
 def __dir__() -> list[str]:

@@ -90,6 +90,27 @@ def tune(problem: Problem, mechanism: Mechanism, start: Prior | None = None) -> 
     return replace(tuned, settling_rounds=_settling(problem, mechanism, tuned.controller(), start))
 
 
+def unstable(problem: Problem, mechanism: Mechanism, controller: IntegralController) -> str:
+    """Whether the gain is too large for these clients: if so, a sentence with one that is not; else nothing.
+
+    Example:
+        >>> from turnout import Classical, paper_population
+        >>> problem = paper_population(seed=0).problem(600)
+        >>> unstable(problem, Classical(), IntegralController(0.05, 0.35))
+        'gain 0.05 is above 0.0202, the largest that is stable for these clients: try 0.004, or SelfTuningController()'
+        >>> unstable(problem, Classical(), IntegralController(0.0075, 0.35))
+        ''
+    """
+    field = MeanField(problem, mechanism)
+    signal, average = long_run(field, optimum(problem).price)
+    # The signal that decides a round is as old as the lag: at once, the error e(k+1) = (1 - g) e(k) grows from g = 2.
+    largest = (1.0 if controller.lag else 2.0) * _bound(field, signal, _exactly(average))
+    if controller.gain <= largest:
+        return ""
+    told = f"gain {controller.gain:g} is above {largest:.3g}, the largest that is stable for these clients"
+    return f"{told}: try {SHARE_OF_THE_BOUND * largest:.2g}, or SelfTuningController()"
+
+
 def _exactly(average: Array) -> Moments:
     return Moments(average, np.zeros(len(average)))
 

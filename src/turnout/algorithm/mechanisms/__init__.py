@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from turnout.algorithm.mechanism import Mechanism
-from turnout.errors import invalid
+from turnout.errors import invalid, nearest
 from turnout.settings import Table
 
 if TYPE_CHECKING:
@@ -134,7 +134,8 @@ def mechanism_from_settings(table: Table) -> Mechanism:
     """
     kind = table.text("kind")
     if kind not in MECHANISMS:
-        raise invalid(table.path("kind"), f"one of {', '.join(MECHANISMS)}", f"{kind!r}", "use one of these names")
+        remedy = nearest(kind, MECHANISMS, "use one of these names")
+        raise invalid(table.path("kind"), f"one of {', '.join(MECHANISMS)}", f"{kind!r}", remedy)
     return MECHANISMS[kind].from_settings(table)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 
-from turnout.errors import MissingExtra, invalid
+from turnout.errors import MissingExtra, invalid, nearest
 from turnout.problem import DrawnCosts, PolynomialCosts
 from turnout.simulation.clients import SimulatedClients
 from turnout.simulation.engines.engine import Engine, EngineChoice, JaxOptions, RayOptions, check_memory, free_memory
@@ -72,7 +72,8 @@ def named_options(choice: EngineChoice) -> tuple[JaxOptions | RayOptions | None,
     if isinstance(choice, RayOptions):
         return choice, "ray"
     if choice not in ENGINES:
-        raise invalid("engine", f"one of {', '.join(ENGINES)}", f"{choice!r}", "use 'auto' to have one chosen")
+        remedy = nearest(str(choice), ENGINES, "use 'auto' to have one chosen")
+        raise invalid("engine", f"one of {', '.join(ENGINES)}", f"{choice!r}", remedy)
     named: dict[str, JaxOptions | RayOptions] = {
         "jax": JaxOptions(),
         "jax32": JaxOptions(bits=32),

@@ -26,7 +26,7 @@ class Noted(SelfSelection):
 @app.main()
 def main(grid, context):
     inner = FedAvg(min_available_nodes=4, min_train_nodes=1, fraction_evaluate=0.0)
-    strategy = Noted(inner, capacity=2, ask_timeout=20)
+    strategy = Noted(inner, capacity=2, ask_timeout=20, metrics="all")
     strategy.results = context.run_config["results"]
     result = strategy.start(
         grid, ArrayRecord([np.zeros(3)]), num_rounds=context.run_config["num-server-rounds"], timeout=40

@@ -13,6 +13,7 @@ from turnout.errors import MissingExtra, TurnoutError, invalid
 from turnout.problem import Array
 from turnout.simulation.clients import SimulatedClients
 from turnout.simulation.engines.ray.shard import Shard
+from turnout.simulation.workers import RAY_REMEDY, silent_cluster
 
 _ANSWER_SECONDS = 60.0
 """Seconds without any shard finding its place after which a start is given up, for few clients."""
@@ -255,15 +256,17 @@ def _connect(size: Size) -> str:
     if ray.is_initialized():
         return "already connected"
     address = os.environ.get("RAY_ADDRESS", "")
-    if address != "local":
+    silent = "" if address == "local" else silent_cluster()
+    if silent and address:
+        raise _ClusterTrouble(f"no Ray cluster answers at {silent}: {RAY_REMEDY}")
+    if address != "local" and not silent:
         try:
             ray.init(address="auto", log_to_driver=False, logging_level=logging.ERROR)
             return "found running"
         except (ConnectionError, RuntimeError) as error:
             if address:
-                remedy = "start it, or unset RAY_ADDRESS to use this machine alone"
                 raise _ClusterTrouble(
-                    f"the cluster at RAY_ADDRESS={address} cannot be reached ({error}): {remedy}"
+                    f"the cluster at RAY_ADDRESS={address} cannot be reached ({error}): {RAY_REMEDY}"
                 ) from error
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     ray.init(

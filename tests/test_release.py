@@ -196,7 +196,7 @@ def works_without_extras(base: Environment) -> None:
 POSTGRES = "from turnout.service.store.backup import open_store; open_store('postgresql://nowhere/turnout')"
 MISSING: dict[str, list[tuple[str, ...] | str]] = {
     "lab": [("simulate", "--rounds", "9", "--engine", "numba"), ("plan", "--budget", "6"), ("paper",)],
-    "server": [("serve", "--capacity", "4", "--missing", "absent")],
+    "server": [("serve", "--capacity", "4", "--missing", "absent", "--hard-limit", "none")],
     "postgres": [POSTGRES],
     "flower": ["from turnout.flower import SelfSelection"],
     "gpu": [("simulate", "--rounds", "9", "--engine", "jax")],
@@ -227,7 +227,7 @@ def test_the_lab(environments: dict[str, Future[Environment]]) -> None:
 def test_the_server(environments: dict[str, Future[Environment]]) -> None:
     server = environments["server"].result()
     ports = [free_port(), free_port()]
-    command = [str(server.bin / "turnout"), "serve", "--capacity", "4", "--missing", "absent"]
+    command = [str(server.bin / "turnout"), "serve", "--capacity", "4", "--missing", "absent", "--hard-limit", "none"]
     command += ["--port", str(ports[0]), "--operator-port", str(ports[1])]
     with (server.folder / "log.txt").open("w") as log:
         serving = subprocess.Popen(command, cwd=server.folder, stdout=log, stderr=log)

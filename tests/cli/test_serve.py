@@ -23,7 +23,7 @@ def test_the_one_choice_without_a_default_is_asked_for_in_the_operators_words(tm
 
 
 def test_what_cannot_be_served_begins_nothing(tmp_path):
-    new = ("--capacity", "4", "--missing", "absent")
+    new = ("--capacity", "4", "--missing", "absent", "--hard-limit", "none")
     with socket.create_server(("127.0.0.1", 0)) as taken:
         for option in ("--port", "--operator-port"):
             status, _, said = serve(tmp_path, *new, option, str(taken.getsockname()[1]))
@@ -42,7 +42,7 @@ def test_a_store_that_is_taken_is_not_announced(tmp_path):
     first = open_store(str(tmp_path / "turnout.db"), create=True)
     assert first.lead()
     ports = ("--port", "0", "--operator-port", "0")
-    status, printed, said = serve(tmp_path, "--capacity", "4", "--missing", "absent", *ports)
+    status, printed, said = serve(tmp_path, "--capacity", "4", "--missing", "absent", "--hard-limit", "none", *ports)
     assert status != 0
     assert "another coordinator has this store" in said
     assert printed == ""

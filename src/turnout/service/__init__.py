@@ -4,6 +4,16 @@ Exported here is what both sides share: messages, rules, rounds, addresses and l
 runs the rounds, `store` keeps them, `http` listens, `operator` is the operator's side, `load_test` plays many devices.
 """
 
+from turnout.service.budgets import (
+    DECLINED,
+    LEAVING,
+    LITTLE_LEFT,
+    SPENT,
+    USUAL_REPORTS,
+    budget_of,
+    is_little,
+    lasting,
+)
 from turnout.service.logs import Log, SparingLog, start_logging
 from turnout.service.network import Address, Unreachable, allow_files, run_in_loop, what_to_correct
 from turnout.service.protocol import (
@@ -43,10 +53,13 @@ from turnout.service.rounds import (
 from turnout.service.rules import Rules, Safety, Timing, rules_from_settings
 
 __all__ = [
+    "DECLINED",
     "ENROL",
     "LARGEST_BODY",
     "LARGEST_REPLY",
     "LEAVE",
+    "LEAVING",
+    "LITTLE_LEFT",
     "LOOKS_BACK",
     "MISSING",
     "NO",
@@ -54,6 +67,8 @@ __all__ = [
     "REFUSED",
     "REPORT",
     "ROUND",
+    "SPENT",
+    "USUAL_REPORTS",
     "YES",
     "Address",
     "Answer",
@@ -72,10 +87,13 @@ __all__ = [
     "Unreachable",
     "Welcome",
     "allow_files",
+    "budget_of",
     "check_run_name",
     "close",
     "fields",
     "first_position",
+    "is_little",
+    "lasting",
     "pack_codes",
     "read_json",
     "rules_from_settings",

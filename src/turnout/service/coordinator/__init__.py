@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from turnout.service.coordinator.enrolment import Roll, hashed, issue_codes
     from turnout.service.coordinator.exporting import DEVICE_COLUMNS, ROUND_COLUMNS, device_rows, export, round_rows
     from turnout.service.coordinator.server import Place, begin_or_continue, serve
+    from turnout.service.coordinator.sizing import fitting_fleet
 
 __all__ = [
     "DEVICE_COLUMNS",
@@ -24,6 +25,7 @@ __all__ = [
     "begin_or_continue",
     "device_rows",
     "export",
+    "fitting_fleet",
     "hashed",
     "issue_codes",
     "round_rows",
@@ -35,6 +37,7 @@ __getattr__, __dir__ = lazy(
     {
         "coordinator": ("Coordinator",),
         "exporting": ("DEVICE_COLUMNS", "ROUND_COLUMNS", "device_rows", "export", "round_rows"),
+        "sizing": ("fitting_fleet",),
         "server": ("Place", "begin_or_continue", "serve"),
         "enrolment": ("Roll", "hashed", "issue_codes"),
     },

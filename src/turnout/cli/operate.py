@@ -58,19 +58,27 @@ def codes(
 
 @app.command()
 def devices(store: Location = "turnout.db", as_json: choices.AsJson = False) -> None:
-    """List the devices: number, tag (as the device shows it), weight, the round it joined, the round it left."""
+    """List the devices: number, tag (as the device shows it), weight, the round it joined, the round it left, why."""
     from turnout.service import tag_of
+    from turnout.service.coordinator import why_left
 
-    found = opened(store).devices()
+    run = opened(store)
+    found, why = run.devices(), why_left(run.changes())
     if as_json:
         keys = ("slot", "weight", "joined", "left")
-        lines = [{key: getattr(device, key) for key in keys} | {"tag": tag_of(device.token)} for device in found]
+        lines = [
+            {key: getattr(device, key) for key in keys} | {"tag": tag_of(device.token), "why": why.get(device.slot)}
+            for device in found
+        ]
         typer.echo(json.dumps(lines))
         return
     typer.echo("device  tag       weight  joined  left")
     for device in found:
         left = "-" if device.left is None else str(device.left)
-        typer.echo(f"{device.slot:6d}  {tag_of(device.token)}  {device.weight:6d}  {device.joined:6d}  {left:>4}")
+        reason = f"  ({why[device.slot]})" if device.left is not None and device.slot in why else ""
+        typer.echo(
+            f"{device.slot:6d}  {tag_of(device.token)}  {device.weight:6d}  {device.joined:6d}  {left:>4}{reason}"
+        )
 
 
 @app.command()

@@ -27,24 +27,23 @@ def span(seconds: float) -> str:
         >>> span(100_000), span(86_400 * 700), span(86_400 * 800), span(45)
         ('27.8 hours', '700 days', '2.19 years', '45 seconds')
     """
-    for unit, name in _SPANS:
-        if seconds >= 2.0 * unit:
-            break
+    unit, name = next((span for span in _SPANS if seconds >= 2.0 * span[0]), _SPANS[-1])
     return f"{seconds / unit:.3g} {name}"
 
 
-def lasting(reports: int, round_seconds: float | None) -> str:
+def lasting(reports: int, round_seconds: float | None, what: str = "report") -> str:
     """How long reports last, one per round.
 
     Args:
         reports: how many.
         round_seconds: from one round to the next; 0 or None: not known, so that only their number is given.
+        what: another word for one of them.
 
     Example:
         >>> lasting(10_000, 10.0), lasting(10_000, None), lasting(1, 60.0)
         ('10,000 reports: 27.8 hours at 10-second rounds', '10,000 reports', '1 report: 60 seconds at 60-second rounds')
     """
-    number = f"{reports:,} report{'' if reports == 1 else 's'}"
+    number = f"{reports:,} {what}{'' if reports == 1 else 's'}"
     if not round_seconds or not 0.0 < round_seconds < math.inf:
         return number
     return f"{number}: {span(reports * round_seconds)} at {round_seconds:g}-second rounds"

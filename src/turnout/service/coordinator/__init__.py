@@ -11,7 +11,7 @@ from turnout._lazy import lazy
 
 if TYPE_CHECKING:
     from turnout.service.coordinator.coordinator import Coordinator
-    from turnout.service.coordinator.enrolment import Roll, hashed, issue_codes
+    from turnout.service.coordinator.enrolment import Roll, hashed, issue_codes, why_left
     from turnout.service.coordinator.exporting import DEVICE_COLUMNS, ROUND_COLUMNS, device_rows, export, round_rows
     from turnout.service.coordinator.server import Place, begin_or_continue, serve
     from turnout.service.coordinator.sizing import fitting_fleet
@@ -30,6 +30,7 @@ __all__ = [
     "issue_codes",
     "round_rows",
     "serve",
+    "why_left",
 ]
 
 __getattr__, __dir__ = lazy(
@@ -39,7 +40,7 @@ __getattr__, __dir__ = lazy(
         "exporting": ("DEVICE_COLUMNS", "ROUND_COLUMNS", "device_rows", "export", "round_rows"),
         "sizing": ("fitting_fleet",),
         "server": ("Place", "begin_or_continue", "serve"),
-        "enrolment": ("Roll", "hashed", "issue_codes"),
+        "enrolment": ("Roll", "hashed", "issue_codes", "why_left"),
     },
     library="starlette",
     extra="server",

@@ -7,18 +7,22 @@ from __future__ import annotations
 
 import asyncio
 import math
+import re
 from collections import Counter, deque
 from dataclasses import replace
 from typing import Any
 
 from turnout.errors import invalid
 from turnout.privacy import LOST_ROUNDS, PublicAccount, shown
-from turnout.service import ClosedRound, tag_of
+from turnout.service import ClosedRound, Log, budget_of, tag_of
 from turnout.service.coordinator.coordinator import Coordinator
-from turnout.service.coordinator.enrolment import LEFT, STATES, Roll, issue_codes
+from turnout.service.coordinator.enrolment import LEFT, STATES, Roll, issue_codes, why_left
+from turnout.service.operator import troubles
 from turnout.service.store import MODES, Change
 from turnout.theory import widest
 from turnout.version import __version__
+
+log = Log("coordinator")
 
 PAGE = 50
 """Devices on a page."""
@@ -92,6 +96,8 @@ class Overview:
         self._public = PublicAccount(rules.mechanism, rules.delta, rules.observers[0])
         self._account = self._count_up(0)
         self._rounds: deque[dict[str, Any]] = deque(maxlen=REMEMBERED)
+        self._why, self._lines = dict[int, str](), 0
+        self._troubles: set[str] = set()
 
     async def load(self) -> None:
         """Read the last rounds from the store, and whether it was ever restored; once, before anyone looks."""
@@ -100,6 +106,7 @@ class Overview:
             observer = replace(rules.observers[0], assuming=(*rules.assuming, LOST_ROUNDS))
             self._public = PublicAccount(rules.mechanism, rules.delta, observer)
             self._account = self._count_up(0)
+        await self._read_why()
         first = max(0, sync.open.number - REMEMBERED)
         self._rounds.extend(await sync.call(lambda: list(map(_as_numbers, sync.store.history(first)))))
 
@@ -108,6 +115,8 @@ class Overview:
         version = -1
         while not self._events.stopping:
             self._note(self._sync.closed.last)
+            await self._read_why()
+            self._log_troubles()
             reports = self._reports_at_most()
             if 1.005 * reports > self._account["reports"] >= EXACT_REPORTS:
                 self._account = await asyncio.to_thread(self._count_up, _with_room(reports))
@@ -139,6 +148,10 @@ class Overview:
             "version": __version__,
             "uptime": round(sync.clock() - self._began, 1),
             "account": self._at_most(),
+            "budget": budget_of(rules),
+            "running_out": len(sync.roll.few_left),
+            "least_reports_left": min(sync.roll.few_left.values(), default=None),
+            "left_because": dict(Counter(self._why.values())),
             "faults": dict(self._events.faults),
             "counters": dict(self._events.counters) | {"held": len(open.held)},
         }
@@ -178,7 +191,27 @@ class Overview:
 
     async def devices(self, *, state: str = ALL, number: int | None = None, page: int = 1) -> dict[str, Any]:
         """A page of the list of devices, and the open round; as of `device_list`."""
-        return {"round": self._sync.open.number} | device_list(self._sync.roll, state=state, number=number, page=page)
+        await self._read_why()
+        found = device_list(self._sync.roll, state=state, number=number, page=page)
+        for line in found["devices"]:
+            line["why"] = self._why.get(line["slot"]) if line["left"] is not None else None
+        return {"round": self._sync.open.number} | found
+
+    async def _read_why(self) -> None:
+        """Why devices have left, from the new lines of the audit log, if more have left than is known."""
+        if len(self._why) < len(self._sync.roll) - len(self._sync.roll.slots):
+            lines = await self._sync.call(self._sync.store.changes, self._lines)
+            self._lines += len(lines)
+            self._why |= why_left(lines)
+
+    def _log_troubles(self) -> None:
+        """Log what is wrong when it begins and when it ends: an operator may look at the log alone."""
+        found = {re.sub(r"[\d.,e+-]*\d", "…", text.partition(":")[0]): text for text in troubles(self.snapshot())}
+        for what in found.keys() - self._troubles:
+            log.warning("trouble", reason=found[what])
+        for what in self._troubles - found.keys():
+            log.info("trouble is over", reason=what)
+        self._troubles = set(found)
 
     def _note(self, closed: ClosedRound | None) -> None:
         if closed is not None and (not self._rounds or self._rounds[-1]["round"] < closed.round):
@@ -186,10 +219,9 @@ class Overview:
 
     def _reachable(self) -> list[float]:
         """The least and the most turnout, on average, of the members at any signal."""
-        members, limit = self._sync.roll.members(), self._sync.rules.safety.hard_limit
+        members = self._sync.roll.members()
         weight = float(members.weight[members.here].sum())
-        least, most = (float(chance) * weight for chance in widest(self._sync.rules.mechanism))
-        return [least, most if limit is None else min(most, limit)]
+        return [float(chance) * weight for chance in widest(self._sync.rules.mechanism)]
 
     def _reports_at_most(self) -> int:
         """That any device has made in this run: in every round, the open one and those that a restore has lost."""

@@ -37,8 +37,9 @@ def for_a_new_run(given: Mapping[str, Any], capacity: float) -> dict[str, Any]:
     rules = rules_from_settings(Table(given))  # what is wrong with them comes first
     if "hard_limit" not in given.get("safety", {}):
         remedy = (
-            f"give the largest turnout that does no harm, above {capacity:g}: at the end of an outage, or in a fault, the "
-            "turnout exceeds the capacity for some rounds, and only this limit stops it; `--hard-limit none` accepts that"
+            f"give the largest turnout that does no harm, above {capacity:g}: at the end of an outage, or in a fault, "
+            "the turnout exceeds the capacity for some rounds, and nothing else stops it; `--hard-limit none` accepts "
+            "that"
         )
         raise invalid("--hard-limit (safety.hard_limit in a file)", "a number, or none", "nothing", remedy)
     if devices is None:
@@ -95,8 +96,5 @@ def fitting_fleet(mechanism: Mechanism, capacity: float) -> str:
     """
     low, high = (float(chance) for chance in widest(mechanism))
     least = -(-capacity // high)
-    if low <= 0.0:
-        sizes = f"{least:g} or more"
-    else:
-        sizes = f"{least:g} to {max(least, capacity // low):g}"
+    sizes = f"{least:g} or more" if low <= 0.0 else f"{least:g} to {max(least, capacity // low):g}"
     return f"a turnout of {capacity:g} is within reach of fleets of {sizes} (the sum of their weights)"

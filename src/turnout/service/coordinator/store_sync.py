@@ -148,9 +148,9 @@ class StoreSync:
         """Set capacity or mode; it is in force and in the audit log when this returns."""
         self._take_control(await self.call(self.store.change, who, capacity=capacity, mode=mode))
 
-    async def withdraw(self, slot: int, who: str, what: str) -> None:
+    async def withdraw(self, slot: int, who: str, what: str, why: str = "") -> None:
         """Take a device off the roll: its token is void at once, and the open round does not wait for it."""
-        self._take_devices([await self.call(self.store.withdraw, slot, who, what)])
+        self._take_devices([await self.call(self.store.withdraw, slot, who, what, why)])
         self.open.held.wake(slot)
 
     async def enrol(self, enrolments: Sequence[Enrolment]) -> tuple[list[Device | None], Offer]:

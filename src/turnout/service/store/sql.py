@@ -184,8 +184,9 @@ class SqlStore:
         sql = selection("devices", "WHERE revision > ? ORDER BY slot")
         return [device_of(row) for row in self._read(lambda tables: tables.all(sql, after))]
 
-    def withdraw(self, slot: int, who: str, what: str) -> Device:
+    def withdraw(self, slot: int, who: str, what: str, why: str = "") -> Device:
         """The device is no member from the open round on (`what`: "left", "revoked"); again, it changes nothing.
+        The log also has why, in words.
 
         Raises:
             ValueError: there is no such device.
@@ -199,7 +200,7 @@ class SqlStore:
             sql = "UPDATE devices SET left_in = ?, revision = ? WHERE slot = ?"
             tables.do(sql, left.left, left.revision, slot)
             tables.do("UPDATE state SET revision = ?", left.revision)
-            _note(tables, who, what, f"device {slot}")
+            _note(tables, who, what, f"device {slot}: {why}" if why else f"device {slot}")
             return left
 
         return self._write(work, again=True)

@@ -176,8 +176,9 @@ class Store(Protocol):
         """Those whose revision is above `after`, by slot."""
         ...
 
-    def withdraw(self, slot: int, who: str, what: str) -> Device:
-        """The device is no member from the open round on (`what`: "left", "revoked"); again, it changes nothing."""
+    def withdraw(self, slot: int, who: str, what: str, why: str = "") -> Device:
+        """The device is no member from the open round on (`what`: "left", "revoked"); again, it changes nothing.
+        The log also has why, in words."""
         ...
 
     def merge(self, round: int, codes: Codes) -> Codes:

@@ -28,7 +28,7 @@ const lineOf = (device) => {
   tag.append(element("code", device.tag));
   const is = element("td", "");
   is.append(element("span", device.state, `state ${device.state}`));
-  const note = element("span", device.state === "left" ? `in round ${number(device.left)}` : `missed ${number(device.missed)}`, "note");
+  const note = element("span", device.state === "left" ? `in round ${number(device.left)}${device.why ? `: ${device.why}` : ""}` : `missed ${number(device.missed)}`, "note");
   if (device.state !== "left") note.append(element("span", " in a row", "wide"));
   if (device.missed !== 0) is.append(note);
   const act = element("td", "");

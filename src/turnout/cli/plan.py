@@ -28,8 +28,28 @@ def plan(
     rounds: Annotated[
         int | None, typer.Option(help="How many rounds it will run.", show_default="the file's, or 1000")
     ] = None,
+    devices: Annotated[
+        int | None, typer.Option(help="Plan for a fleet of so many devices: what to serve.", show_default=False)
+    ] = None,
+    costs: Annotated[
+        str | None,
+        typer.Option(help="Of a fleet: your guess of the owners' costs a of a x^2, from:to.", show_default="1:10"),
+    ] = None,
+    round_seconds: Annotated[
+        float | None, typer.Option(help="Of a fleet: seconds between rounds.", show_default="10")
+    ] = None,
+    days: Annotated[float | None, typer.Option(help="Of a fleet: how long it will run.", show_default="365")] = None,
+    missing: Annotated[
+        str | None,
+        typer.Option(
+            help="Of a fleet: what a silent device counts as, absent or last.",
+            show_default=False,
+            autocompletion=choices.one_of("absent", "last"),
+        ),
+    ] = None,
     budget: Annotated[
-        float | None, typer.Option(help="The largest total epsilon, over all rounds.", show_default=False)
+        float | None,
+        typer.Option(help="The largest total epsilon, over all rounds.", show_default="for a fleet 6, unless --gap"),
     ] = None,
     gap: Annotated[
         float | None, typer.Option(help="The largest cost above the optimum, in percent.", show_default=False)
@@ -48,8 +68,12 @@ def plan(
 ) -> None:
     """Choose a mechanism, its parameters and a server for a privacy budget, an acceptable cost gap, or both.
 
-    [bold]Example:[/bold] turnout plan --budget 6 --rounds 10000 -o plan.toml
+    With --devices, the plan is for a fleet, and says what to serve and what owners have to allow.
+
+    [bold]Examples:[/bold] turnout plan --budget 6 --rounds 10000 -o plan.toml
+    turnout plan --devices 300 --capacity 120 --round-seconds 900 --days 365 -o fleet.toml
     """
+    from turnout.cli.plan_fleet import USUAL_BUDGET, Fleet, show_fleet
     from turnout.plan import Goal
     from turnout.plan import plan as make
     from turnout.settings import Table
@@ -57,13 +81,31 @@ def plan(
     choices.check_output(output, ".toml", [path for path in (settings, population and Path(population)) if path])
     if gap is not None and not 0.0 < gap < 100.0:
         raise invalid("--gap", "above 0 and below 100 percent", f"{gap:g}", "no private mechanism has none: try 10")
-    problem, values = choices.problem_from(settings, population, clients, population_seed, capacity)
+    fleet = None
+    if devices is not None:
+        fleet = Fleet(devices, costs, 10.0 if round_seconds is None else round_seconds, days, missing)
+        fleet.check(rounds, population or settings or clients, guessed)
+        problem, values, rounds = (
+            fleet.problem(capacity, population_seed),
+            fleet.population(population_seed),
+            fleet.rounds,
+        )
+        budget = USUAL_BUDGET if budget is None and gap is None else budget
+    else:
+        given = {"--costs": costs, "--round-seconds": round_seconds, "--days": days, "--missing": missing}
+        for name, value in given.items():
+            if value is not None:
+                raise invalid(name, "given with --devices", value, "say how many devices the fleet has")
+        problem, values = choices.problem_from(settings, population, clients, population_seed, capacity)
     planned = rounds if rounds is not None else Table(values).whole("rounds", 1000)
     goal = Goal(problem, planned, budget, None if gap is None else gap / 100.0, delta, observer, honest, guessed)
     found = make(goal)
+    if fleet is not None:
+        show_fleet(fleet, found, output, at_least, as_json)
+        return
     facts = summary(found, at_least)
     if output is not None:
-        _write(output, {"population": values["population"]} | found.settings(), facts)
+        write_settings(output, {"population": values["population"]} | found.settings(), facts)
     if as_json:
         typer.echo(json.dumps(facts))
         return
@@ -117,7 +159,7 @@ def _other(offer: Any) -> dict[str, Any]:
 def _print(found: Plan, facts: dict[str, Any], output: Path | None) -> None:
     from turnout.algorithm import in_words
 
-    outlook, (low, high) = found.outlook, facts["cost_gap_band_percent"]
+    outlook = found.outlook
     settled = "" if outlook.settling_rounds is None else f", settled after {outlook.settling_rounds} rounds"
     typer.echo(
         f"for         {facts['clients']:,} clients, capacity {facts['capacity']:,.10g}, {facts['rounds']:,} rounds"
@@ -125,6 +167,15 @@ def _print(found: Plan, facts: dict[str, Any], output: Path | None) -> None:
     typer.echo(f"mechanism   {in_words(facts['mechanism'])}")
     typer.echo(f"privacy     {facts['account']}")
     typer.echo(f"controller  {in_words(facts['controller'])}{settled}")
+    print_forecast(found, facts)
+    print_rejected(facts)
+    if output is not None:
+        typer.echo(f"saved {output}: turnout simulate {output}")
+
+
+def print_forecast(found: Plan, facts: dict[str, Any]) -> None:
+    """Start, cost and turnout."""
+    low, high = facts["cost_gap_band_percent"]
     typer.echo(f"start       a public average of {found.start.average:.3g}, worth {found.start.rounds:g} rounds")
     typer.echo(
         f"cost        {facts['cost_gap_percent']:.2f} % above the optimum (95 % interval: {low:.2f} to {high:.2f} %)"
@@ -133,14 +184,16 @@ def _print(found: Plan, facts: dict[str, Any], output: Path | None) -> None:
     if "at_least" in facts:
         often = 100 * facts["chance_of_at_least"]
         typer.echo(f"            at least {facts['at_least']:g} participate in {often:.1f} % of the rounds")
+
+
+def print_rejected(facts: dict[str, Any]) -> None:
+    """The other mechanisms."""
     typer.echo("alternatives rejected")
     for other in facts["others"]:
         typer.echo(f"  {other['name']:<20}{other['rejected_because']}")
-    if output is not None:
-        typer.echo(f"saved {output}: turnout simulate {output}")
 
 
-def _write(path: Path, settings: dict[str, Any], facts: dict[str, Any]) -> None:
+def write_settings(path: Path, settings: dict[str, Any], facts: dict[str, Any]) -> None:
     """The settings as TOML, with the forecast as a comment."""
     from turnout.files import whole_file
 

@@ -13,6 +13,7 @@ from turnout.service.budgets import (
     budget_of,
     is_little,
     lasting,
+    span,
 )
 from turnout.service.logs import Log, SparingLog, start_logging
 from turnout.service.network import Address, Unreachable, allow_files, run_in_loop, what_to_correct
@@ -98,6 +99,7 @@ __all__ = [
     "read_json",
     "rules_from_settings",
     "run_in_loop",
+    "span",
     "start_logging",
     "tag_of",
     "thinning",

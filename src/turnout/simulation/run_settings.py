@@ -87,6 +87,7 @@ def run_from_settings(table: Table) -> Run:
         keep=keep_from_settings(table.table("keep", {})),
         observer=_observer(table, schedule, rounds, len(problem)),
     )
+    table.ignore(*FLEET_KEYS)
     table.finish()
     run.seen_by.check(run.mechanism)
     return run

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from turnout.cli import choices
+from turnout.cli.plan_output import print_forecast, print_rejected, write_settings
 from turnout.errors import invalid
 
 if TYPE_CHECKING:
@@ -30,102 +32,127 @@ class Fleet:
 
     Attributes:
         devices: how many.
-        costs: the guess of their costs, from:to; None: the usual.
+        costs: the guess of their costs, from:to.
         round_seconds: between rounds.
-        days: how long it runs; None: a year.
+        days: how long it runs.
         missing: what a silent device counts as; None: not said yet.
+        seed: of the costs that are drawn for the plan.
     """
 
     devices: int
-    costs: str | None
+    costs: str
     round_seconds: float
-    days: float | None
+    days: float
     missing: str | None
+    seed: int
 
-    def check(self, rounds: int | None, clients: object, guessed: bool) -> None:
-        """Refuse options that do not belong to a fleet, and values out of range."""
+    def __post_init__(self) -> None:
         if self.devices < 1:
             raise invalid("--devices", "1 or more", self.devices, "give how many the fleet will have")
-        if rounds is not None:
-            raise invalid("--rounds", "left out with --devices", rounds, "give --round-seconds and --days")
-        if clients:
-            raise invalid("--population", "left out with --devices", clients, "give --costs; or plan without --devices")
-        if guessed:
-            remedy = "leave it out: a coordinator cannot learn a price from devices that join one by one"
-            raise invalid("--guessed", "left out with --devices", "it", remedy)
         if not 0.0 < self.round_seconds < 1e9:
             raise invalid("--round-seconds", "above 0", self.round_seconds, "try 10, or 900 for chargers")
-        if not 0.0 < self.lasts < 1e6 or self.rounds < 10:
-            raise invalid("--days", "above 0, and ten rounds at least", self.lasts, "give how long it will run")
+        if not 0.0 < self.days < 1e6 or self.rounds < 10:
+            raise invalid("--days", "above 0, and ten rounds at least", self.days, "give how long it will run")
         if self.missing not in (None, "absent", "last"):
-            raise invalid(
-                "--missing", "absent or last", repr(self.missing), "absent, if taking part uses what is scarce"
-            )
-        self.range()
+            remedy = "absent, if taking part uses what is scarce; last, if it saves it"
+            raise invalid("--missing", "absent or last", repr(self.missing), remedy)
 
-    @property
-    def lasts(self) -> float:
-        """Days."""
-        return USUAL_DAYS if self.days is None else self.days
+    def refuse(self, others: Mapping[str, object]) -> None:
+        """Refuse options that say the same in another way, or what no coordinator can do."""
+        remedies = {
+            "--rounds": "give --round-seconds and --days",
+            "--population": "give --costs, or plan without --devices",
+            "--guessed": "a coordinator cannot learn a price from devices that join one by one",
+        }
+        for name, value in others.items():
+            if value:
+                raise invalid(name, "left out with --devices", value, remedies[name])
 
     @property
     def rounds(self) -> int:
         """As many as it can have."""
-        return math.ceil(self.lasts * 86400.0 / self.round_seconds)
+        return math.ceil(self.days * 86400.0 / self.round_seconds)
 
     def range(self) -> tuple[float, float]:
         """The smallest and the largest cost that are expected."""
-        text = self.costs or USUAL_COSTS
         try:
-            low, high = (float(part) for part in text.split(":"))
+            low, high = (float(part) for part in self.costs.split(":"))
         except ValueError:
             low, high = -1.0, -1.0
         if not 0.0 < low < high < 1e12:
-            raise invalid("--costs", "two numbers above 0, from:to", repr(text), "write --costs 1:10")
+            raise invalid("--costs", "two numbers above 0, from:to", repr(self.costs), "write --costs 1:10")
         return low, high
 
-    def population(self, seed: int | None) -> dict[str, Any]:
-        """The table of a population like that, for the plan's file."""
-        low, high = self.range()
-        group = {"clients": self.devices, "cost": {"2": {"uniform": [low, high]}}}
-        return {"population": {"seed": seed or 0, "groups": [group]}}
-
-    def problem(self, capacity: float | None, seed: int | None) -> Problem:
-        """Its problem."""
+    def problem(self, capacity: float | None) -> tuple[Problem, dict[str, Any]]:
+        """(its problem; the settings that make it again)."""
         if capacity is None:
             raise invalid("--capacity", "given with --devices", "nothing", "give the turnout needed in each round")
         if not 0.0 < capacity <= self.devices:
             allowed = f"above 0 and at most the {self.devices:,} devices"
             raise invalid("--capacity", allowed, capacity, "need less, or plan for more devices")
-        return choices.problem_from_values(self.population(seed) | {"capacity": capacity})
+        values = {"population": self.population(), "capacity": capacity}
+        return choices.problem_from_values(values), values | {"rounds": self.rounds}
+
+    def population(self) -> dict[str, Any]:
+        """The table of a population like that."""
+        low, high = self.range()
+        group = {"clients": self.devices, "cost": {"2": {"uniform": [low, high]}}}
+        return {"seed": self.seed, "groups": [group]}
 
 
-def show_fleet(fleet: Fleet, found: Plan, output: Path | None, at_least: float | None, as_json: bool) -> None:
+def asked_fleet(
+    devices: int | None,
+    costs: str | None,
+    round_seconds: float | None,
+    days: float | None,
+    missing: str | None,
+    seed: int | None,
+) -> Fleet | None:
+    """The fleet that the options ask for; None without --devices."""
+    if devices is not None:
+        seconds, days = 10.0 if round_seconds is None else round_seconds, USUAL_DAYS if days is None else days
+        return Fleet(devices, costs or USUAL_COSTS, seconds, days, missing, seed or 0)
+    given = {"--costs": costs, "--round-seconds": round_seconds, "--days": days, "--missing": missing}
+    for name, value in given.items():
+        if value is not None:
+            raise invalid(name, "given with --devices", value, "say how many devices the fleet has")
+    return None
+
+
+def show_fleet(fleet: Fleet, found: Plan, facts: dict[str, Any], output: Path | None, as_json: bool) -> None:
     """Print the plan and the commands, and write the file."""
-    from turnout.algorithm import in_words
-    from turnout.cli.plan import print_forecast, print_rejected, summary, write_settings
+    from turnout.algorithm import MECHANISMS
     from turnout.plan import fleet_settings
-    from turnout.service import span
 
     settings = fleet_settings(found, fleet.round_seconds, fleet.missing)
     file = str(output or "fleet.toml")
-    low, high = fleet.range()
-    facts = summary(found, at_least) | {
+    facts |= {
         "controller": settings["controller"],
         "round_seconds": fleet.round_seconds,
-        "days": fleet.lasts,
+        "days": fleet.days,
         "hard_limit": settings["safety"]["hard_limit"],
         "budgets": _budgets(found, fleet),
         "serve": f"turnout serve {file}{'' if fleet.missing else ' --missing absent'}",
         "join": f"turnout join URL --code CODE --cost COST {_allowed(found)}",
     }
+    for other in facts["others"]:
+        if other["name"] in MECHANISMS and MECHANISMS[other["name"]].needs_population:
+            other["rejected_because"] = "is for simulations: it learns from clients that join in groups"
     if output is not None:
-        write_settings(output, fleet.population(None) | settings, facts)
+        write_settings(output, {"population": fleet.population()} | settings, facts)
     if as_json:
         typer.echo(json.dumps(facts))
-        return
+    else:
+        _print(fleet, found, facts, output)
+
+
+def _print(fleet: Fleet, found: Plan, facts: dict[str, Any], output: Path | None) -> None:
+    from turnout.algorithm import in_words
+    from turnout.service import span
+
+    low, high = fleet.range()
     share = 100.0 * facts["capacity"] / found.goal.problem.most
-    lasts = f"{fleet.round_seconds:g}-second rounds for {span(86400.0 * fleet.lasts)}: {facts['rounds']:,} rounds"
+    lasts = f"{fleet.round_seconds:g}-second rounds for {span(86400.0 * fleet.days)}: {facts['rounds']:,} rounds"
     typer.echo(f"for         {fleet.devices:,} devices, capacity {facts['capacity']:,.10g} ({share:.3g} %), {lasts}")
     typer.echo(f"costs       a guess: {low:g} to {high:g}, as a of a x^2 (--costs)")
     typer.echo(f"mechanism   {in_words(facts['mechanism'])}")

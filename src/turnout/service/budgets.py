@@ -67,11 +67,11 @@ def budget_of(rules: Rules) -> str:
         >>> from turnout.service import Safety
         >>> budget_of(Rules(Clamp(1.0), SelfTuningController(), Safety("absent")))
         "each report counts against its owner's limit; the usual limit lasts 10,000 reports: 27.8 hours at 10-second \
-rounds, then the device leaves"
+rounds, then the device leaves (for longer: turnout plan --devices)"
         >>> budget_of(Rules(Memoized(6.0, price=3.0), SelfTuningController(), Safety("absent")))
         'one release per device, for a lifetime: no limit of reports is used up'
     """
     if rules.mechanism.releases_once:
         return "one release per device, for a lifetime: no limit of reports is used up"
-    lasts = lasting(USUAL_REPORTS, rules.timing.round)
-    return f"each report counts against its owner's limit; the usual limit lasts {lasts}, then the device leaves"
+    lasts = f"{lasting(USUAL_REPORTS, rules.timing.round)}, then the device leaves (for longer: turnout plan --devices)"
+    return f"each report counts against its owner's limit; the usual limit lasts {lasts}"

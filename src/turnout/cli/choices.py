@@ -222,10 +222,10 @@ def problem_from(settings: Path | None, *options: Any) -> tuple[Problem, dict[st
 def problem_from_values(values: dict[str, Any]) -> Problem:
     """The clients and the capacity of a table of settings."""
     from turnout.problem import population_from_table
-    from turnout.settings import FLEET_KEYS, RUN_KEYS, Table
+    from turnout.settings import RUN_KEYS, Table
 
     table = Table(values)
     problem = population_from_table(table.table("population")).problem(table.number("capacity"))
-    table.ignore(*RUN_KEYS, *FLEET_KEYS)
+    table.ignore(*RUN_KEYS)
     table.finish()
     return problem

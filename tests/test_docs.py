@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 PAGES = [page for page in sorted(DOCS.glob("*.md")) if "```python" in page.read_text() or "tutorial" in page.name]
 NEED_SERVERS = {"tutorial-fleet.md", "tutorial-flower.md"}  # followed in tests/service and tests/flower
-SHOW_OUTPUT = {"plan.md", "first-deployment.md"}  # beside the tutorials; elsewhere commands stand without what they print
+SHOW_OUTPUT = {"plan.md", "first-deployment.md"}  # besides the tutorials; elsewhere commands stand without output
 WRITTEN = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted(DOCS.rglob("*.md"))]
 
 

@@ -139,7 +139,9 @@ def test_the_operator_is_warned_until_more_are_allowed(served: Running, caplog: 
         now = looked(served)
         assert (now["running_out"], now["least_reports_left"]) == (1, 900)
         (said,) = troubles(now)
-        assert said.startswith("1 of 1 devices have few reports left, the first of them 900 reports: 90 seconds at 0.1")
+        assert said.startswith(
+            "few reports are left to 1 of 1 devices: the first of them has 900 reports: 90 seconds at 0.1"
+        )
         assert report(served, 1, reports_left=899)[0] == 200
         assert report(served, 2)[0] == 200
         now = looked(served)

@@ -374,6 +374,6 @@ def _show_ledger(found: dict[str, Any]) -> None:
         allowed += f"; {again} release{'' if again == 1 else 's'} of {most}"
     typer.echo(f"allowed     {allowed}")
     if used and is_little(left, found["limit_reports"]) is not None:
-        of = f"of {found['limit_reports']:,} reports"
-        told = f"few {of} are left" if left else f"all {of} are spent"
+        allowed = f"{found['limit_reports']:,} reports"
+        told = f"few of {allowed} are left" if left else f"all {allowed} are spent"
         typer.echo(f"warning     {told}; to allow more: turnout join … --reports NUMBER --raise-limit")

@@ -44,7 +44,7 @@ def lasting(reports: int, round_seconds: float | None, what: str = "report") -> 
         ('10,000 reports: 27.8 hours at 10-second rounds', '10,000 reports', '1 report: 60 seconds at 60-second rounds')
     """
     number = f"{reports:,} {what}{'' if reports == 1 else 's'}"
-    if not round_seconds or not 0.0 < round_seconds < math.inf:
+    if not reports or not round_seconds or not 0.0 < round_seconds < math.inf:
         return number
     return f"{number}: {span(reports * round_seconds)} at {round_seconds:g}-second rounds"
 

@@ -97,7 +97,7 @@ class Overview:
         self._account = self._count_up(0)
         self._rounds: deque[dict[str, Any]] = deque(maxlen=REMEMBERED)
         self._why, self._lines = dict[int, str](), 0
-        self._troubles: set[str] = set()
+        self._troubles: dict[str, str] = {}
 
     async def load(self) -> None:
         """Read the last rounds from the store, and whether it was ever restored; once, before anyone looks."""
@@ -207,11 +207,11 @@ class Overview:
     def _log_troubles(self) -> None:
         """Log what is wrong when it begins and when it ends: an operator may look at the log alone."""
         found = {re.sub(r"[\d.,e+-]*\d", "…", text.partition(":")[0]): text for text in troubles(self.snapshot())}
-        for what in found.keys() - self._troubles:
-            log.warning("trouble", reason=found[what])
-        for what in self._troubles - found.keys():
-            log.info("trouble is over", reason=what)
-        self._troubles = set(found)
+        for kind in found.keys() - self._troubles.keys():
+            log.warning("trouble", reason=found[kind])
+        for kind in self._troubles.keys() - found.keys():
+            log.info("trouble is over", reason=self._troubles[kind].partition(":")[0])
+        self._troubles = found
 
     def _note(self, closed: ClosedRound | None) -> None:
         if closed is not None and (not self._rounds or self._rounds[-1]["round"] < closed.round):

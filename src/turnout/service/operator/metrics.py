@@ -166,10 +166,9 @@ def _budget_troubles(snapshot: Mapping[str, Any]) -> list[str]:
     few, left = snapshot.get("running_out") or 0, snapshot.get("least_reports_left")
     if not few or left is None:
         return []
-    first = lasting(left, snapshot.get("round_seconds"))
+    first, members = lasting(left, snapshot.get("round_seconds")), snapshot.get("members") or 0
     remedy = "ask their owners for more (turnout join --reports NUMBER --raise-limit)"
-    members = snapshot.get("members") or 0
-    return [f"{few:,} of {members:,} devices have few reports left, the first of them {first}: {remedy}"]
+    return [f"few reports are left to {few:,} of {members:,} devices: the first of them has {first}; {remedy}"]
 
 
 def _what_would_do(capacity: float, least: float, most: float, members: int) -> str:

@@ -28,23 +28,28 @@ const lineOf = (device) => {
   tag.append(element("code", device.tag));
   const is = element("td", "");
   is.append(element("span", device.state, `state ${device.state}`));
-  const note = element("span", device.state === "left" ? `in round ${number(device.left)}${device.why ? `: ${device.why}` : ""}` : `missed ${number(device.missed)}`, "note");
+  const note = element("span", device.state === "left" ? `in round ${number(device.left)}` : `missed ${number(device.missed)}`, "note");
   if (device.state !== "left") note.append(element("span", " in a row", "wide"));
   if (device.missed !== 0) is.append(note);
+  if (device.why) is.append(element("span", device.why, "note why"));
   const act = element("td", "");
   if (device.state !== "left") {
     const button = Object.assign(element("button", "Revoke…", "quiet"), { type: "button" });
     button.setAttribute("aria-label", `Revoke device ${device.slot}`);
     act.append(button);
   }
-  row.append(slot, tag, element("td", number(device.weight)), element("td", number(device.joined)), is, act);
+  row.append(slot, tag, element("td", number(device.weight)), element("td", number(device.joined)), is);
+  if (device.state === "left") is.colSpan = 2; // nothing to revoke: the room is for the reason
+  else row.append(act);
   return row;
 };
 
 // Changes a row only where it differs, so that the focus and a selection survive.
 const renewed = (row, made) => {
   if (!row) return made;
-  [...made.children].forEach((cell, i) => { if (!cell.isEqualNode(row.children[i])) row.children[i].replaceWith(cell); });
+  const cells = [...made.children];
+  cells.forEach((cell, i) => { if (!cell.isEqualNode(row.children[i])) row.children[i].replaceWith(cell); });
+  while (row.children.length > cells.length) row.lastElementChild.remove();
   return row;
 };
 

@@ -30,6 +30,9 @@ PAGE = 50
 ALL = "all"
 """Of whatever state."""
 
+LOG_EVERY = 5.0
+"""Seconds between two looks at what is wrong, for the log; the page and `turnout status` look by themselves."""
+
 REMEMBERED = 1000
 """Closed rounds that the page can draw."""
 
@@ -97,7 +100,7 @@ class Overview:
         self._account = self._count_up(0)
         self._rounds: deque[dict[str, Any]] = deque(maxlen=REMEMBERED)
         self._why, self._lines = dict[int, str](), 0
-        self._troubles: dict[str, str] = {}
+        self._troubles, self._looks = dict[str, str](), 0
 
     async def load(self) -> None:
         """Read the last rounds from the store, and whether it was ever restored; once, before anyone looks."""
@@ -116,7 +119,9 @@ class Overview:
         while not self._events.stopping:
             self._note(self._sync.closed.last)
             await self._read_why()
-            self._log_troubles()
+            if self._sync.clock() >= self._began + LOG_EVERY * (1 + self._looks):
+                self._looks = int((self._sync.clock() - self._began) / LOG_EVERY)
+                self._log_troubles()
             reports = self._reports_at_most()
             if 1.005 * reports > self._account["reports"] >= EXACT_REPORTS:
                 self._account = await asyncio.to_thread(self._count_up, _with_room(reports))

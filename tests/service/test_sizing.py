@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 from service.running import begun, usual_rules
 from turnout.algorithm import Clamp, Memoized, RandomizedResponse
 from turnout.privacy import certificate
-from turnout.service.coordinator import begin_or_continue, fitting_fleet
+from turnout.service.coordinator import begin_or_continue, fitting_fleet, overview
 from turnout.service.coordinator.coordinator import Coordinator
 from turnout.service.coordinator.enrolment import hashed
 from turnout.service.coordinator.overview import Overview
@@ -137,3 +138,27 @@ def test_the_range_is_never_inverted_and_the_remedy_is_named(tmp_path: Path) -> 
         assert f"the capacity of 10 cannot be met: {members} devices have a turnout of" in said
         assert remedy in said
     assert troubles(snapshot_of(tmp_path / "good.db", 20, 10.0, None)) == []
+
+
+def test_the_log_says_it_while_the_members_cannot_bring_the_capacity(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(overview, "LOG_EVERY", 1e-9)
+    store = begun(tmp_path / "run.db", capacity=10.0)
+
+    async def follow() -> None:
+        coordinator = Coordinator(store)
+        following = asyncio.create_task(Overview(coordinator).follow())
+        for capacity in (0.9, 0.6, 0.5):  # of one device, which brings 0.27 to 0.73
+            await coordinator.sync.change("test", capacity=capacity)
+            if capacity == 0.9:
+                store.add_codes([hashed("code")], 1, None, "test")
+                await coordinator.sync.enrol([Enrolment(hashed("code"), hashed("nonce"), hashed("token"))])
+            await asyncio.sleep(0.05)
+        following.cancel()
+        await coordinator.stop()
+
+    with caplog.at_level(logging.INFO):
+        asyncio.run(follow())
+    said = [record.getMessage() for record in caplog.records]
+    assert [word for word in said if word.startswith("trouble")] == ["trouble", "trouble is over"]

@@ -232,7 +232,7 @@ def test_logs_and_the_operators_interface_have_no_field_for_it(evidence: Evidenc
     terms = "text epsilon_per_report epsilon_lifetime total_epsilon delta reports against assumptions[]"
     account = {f"account.{name}" for name in terms.split()}
     plain = "run round mode capacity hard_limit most_signal signal offered members heard late gone waiting_for frozen"
-    plain += " open_seconds round_seconds deadline leader version uptime reachable[]"
+    plain += " open_seconds round_seconds deadline leader version uptime reachable[] returning beyond_reach"
     plain += " budget running_out least_reports_left"
     counted = {path for path in shown if path.startswith(("faults.", "counters.", "left_because."))}
     assert shown - counted <= {*plain.split(), *account}

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from service.running import begun, usual_rules
-from turnout.algorithm import Clamp, Memoized, RandomizedResponse
+from turnout.algorithm import Clamp, Memoized, RandomizedResponse, widest
 from turnout.privacy import certificate
 from turnout.service.coordinator import begin_or_continue, fitting_fleet, overview
 from turnout.service.coordinator.coordinator import Coordinator
@@ -21,7 +21,6 @@ from turnout.service.operator import troubles
 from turnout.service.rules import Safety, rules_from_settings
 from turnout.service.store import Enrolment, open_store
 from turnout.settings import Table
-from turnout.theory import widest
 
 SAFE = {"missing": "absent", "hard_limit": "none"}
 
@@ -128,8 +127,8 @@ def snapshot_of(path: Path, members: int, capacity: float, hard_limit: float | N
 
 def test_the_range_is_never_inverted_and_the_remedy_is_named(tmp_path: Path) -> None:
     for members, capacity, hard_limit, remedy in (
-        (100, 10.0, 20.0, "it takes 37 such devices or fewer"),  # 27 at least, though no more than 20 are acknowledged
-        (4, 10.0, None, "it takes 14 such devices"),
+        (100, 10.0, 20.0, "It takes 37 such devices or fewer"),  # 27 at least, though no more than 20 are acknowledged
+        (4, 10.0, None, "It takes 14 such devices"),
     ):
         now = snapshot_of(tmp_path / f"{members}.db", members, capacity, hard_limit)
         least, most = now["reachable"]

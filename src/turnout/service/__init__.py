@@ -36,7 +36,6 @@ from turnout.service.protocol import (
     tag_of,
 )
 from turnout.service.rounds import (
-    LOOKS_BACK,
     MISSING,
     NO,
     REFUSED,
@@ -48,8 +47,8 @@ from turnout.service.rounds import (
     close,
     first_position,
     pack_codes,
-    thinning,
     unpack_codes,
+    unpack_presence,
 )
 from turnout.service.rules import Rules, Safety, Timing, rules_from_settings
 
@@ -61,7 +60,6 @@ __all__ = [
     "LEAVE",
     "LEAVING",
     "LITTLE_LEFT",
-    "LOOKS_BACK",
     "MISSING",
     "NO",
     "PREFIX",
@@ -102,8 +100,8 @@ __all__ = [
     "span",
     "start_logging",
     "tag_of",
-    "thinning",
     "unpack_codes",
+    "unpack_presence",
     "what_to_correct",
 ]
 

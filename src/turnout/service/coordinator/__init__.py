@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from turnout.service.coordinator.coordinator import Coordinator
     from turnout.service.coordinator.enrolment import Roll, hashed, issue_codes, why_left
     from turnout.service.coordinator.exporting import DEVICE_COLUMNS, ROUND_COLUMNS, device_rows, export, round_rows
+    from turnout.service.coordinator.listing import code_list, device_list, one_code, one_device, roll_of, site_list
     from turnout.service.coordinator.server import Place, begin_or_continue, serve
     from turnout.service.coordinator.sizing import fitting_fleet
 
@@ -23,13 +24,19 @@ __all__ = [
     "Place",
     "Roll",
     "begin_or_continue",
+    "code_list",
+    "device_list",
     "device_rows",
     "export",
     "fitting_fleet",
     "hashed",
     "issue_codes",
+    "one_code",
+    "one_device",
+    "roll_of",
     "round_rows",
     "serve",
+    "site_list",
     "why_left",
 ]
 
@@ -40,6 +47,7 @@ __getattr__, __dir__ = lazy(
         "exporting": ("DEVICE_COLUMNS", "ROUND_COLUMNS", "device_rows", "export", "round_rows"),
         "sizing": ("fitting_fleet",),
         "server": ("Place", "begin_or_continue", "serve"),
+        "listing": ("code_list", "device_list", "one_code", "one_device", "roll_of", "site_list"),
         "enrolment": ("Roll", "hashed", "issue_codes", "why_left"),
     },
     library="starlette",

@@ -31,6 +31,8 @@ _AUDIT_EVENTS = {
     "codes": "codes made",
     "left": "device left",
     "revoked": "device revoked",
+    "renamed": "device renamed",
+    "voided": "code voided",
 }
 """A change as the process's own log calls it."""
 

@@ -6,11 +6,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from turnout.algorithm import Clamp, Mechanism
+from turnout.algorithm import Clamp, Mechanism, widest
 from turnout.errors import invalid
 from turnout.service import Log, rules_from_settings
 from turnout.settings import Table
-from turnout.theory import widest
 
 ROOM = 0.1
 """The room that a box needs on both sides of the capacity, in parts of what it can bring: some devices are away."""

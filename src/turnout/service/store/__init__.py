@@ -8,6 +8,8 @@ from turnout.service.store.schema import SQLITE_TYPES, creation
 from turnout.service.store.sql import SqlStore
 from turnout.service.store.sqlite import SqliteStore, SqliteTables, back_up
 from turnout.service.store.store import (
+    CODE_STATES,
+    LONGEST_NAME,
     MODES,
     PAUSED,
     SCHEMA,
@@ -15,16 +17,21 @@ from turnout.service.store.store import (
     TAKEN,
     USUAL_HOURS,
     Change,
+    Code,
     Control,
     Device,
     Enrolment,
+    Names,
     Run,
     StaleRound,
     Store,
     StoreProblem,
+    check_capacity,
 )
 
 __all__ = [
+    "CODE_STATES",
+    "LONGEST_NAME",
     "MODES",
     "PAUSED",
     "SCHEMA",
@@ -33,9 +40,11 @@ __all__ = [
     "TAKEN",
     "USUAL_HOURS",
     "Change",
+    "Code",
     "Control",
     "Device",
     "Enrolment",
+    "Names",
     "Run",
     "SqlStore",
     "SqliteStore",
@@ -44,6 +53,7 @@ __all__ = [
     "Store",
     "StoreProblem",
     "back_up",
+    "check_capacity",
     "creation",
     "open_store",
     "restore",

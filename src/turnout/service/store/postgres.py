@@ -317,8 +317,8 @@ class PostgresStore(SqlStore):
             self._gone()
 
     def _codes(self, tables: Tables, codes: Iterable[bytes]) -> dict[bytes, Row]:
-        sql = "SELECT code, weight, expires_at, nonce, slot FROM codes WHERE code = ANY(?)"
-        return {bytes(row[0]): row[1:] for row in tables.all(sql, list(codes))}
+        sql = selection("codes", "WHERE code = ANY(?)")
+        return {bytes(row[0]): row for row in tables.all(sql, list(codes))}
 
     def merge(self, round: int, codes: Codes) -> Codes:
         """Add these reports to the shared table and return all in it; the first report of a device counts.

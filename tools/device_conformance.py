@@ -217,7 +217,7 @@ def goes_back_with_what_is_on_file(template: str) -> None:
         scene.reported(5)
         with coordinator.lock:
             coordinator.open, coordinator.bits, coordinator.last = 2, {}, 7
-            coordinator.signal = lambda round: NO if round % 2 == 0 else YES  # type: ignore[misc]
+            coordinator.signal = lambda round: NO if round % 2 == 0 else YES
         coordinator.released.set()  # drops the report of round 5, which is sent again
         scene.until(lambda: coordinator.open == 7, "gone on to round 7")
         for round in range(7):

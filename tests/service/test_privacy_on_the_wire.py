@@ -240,7 +240,7 @@ def test_logs_and_the_operators_interface_have_no_field_for_it(evidence: Evidenc
     assert len(metrics) > 20
     assert not any(word in SECRET_NAMES for name in metrics for word in name.split("_"))
     rounds = {path for path, _ in leaves(json.loads(evidence.words["/api/rounds"]))}
-    names = "round signal participants demand capacity members heard frozen seconds closed_at"
+    names = "round signal participants demand capacity members heard frozen seconds closed_at expected beyond_reach"
     assert rounds == {f"rounds[].{name}" for name in names.split()}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
@@ -79,6 +80,14 @@ PasswordFile = Annotated[
     Path | None,
     typer.Option(help="The operator's password file; made if it is missing.", show_default="<store>.password"),
 ]
+TrustedProxies = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--trusted-proxy",
+        help="The address, or network, of a proxy in front: believe what it says of clients' addresses. Repeatable.",
+        show_default="none",
+    ),
+]
 MostConnections = Annotated[int, typer.Option(help="The largest number of device connections.")]
 LogFormat = Annotated[
     str, typer.Option(help="json, human, or auto.", autocompletion=choices.one_of("json", "human", "auto"))
@@ -112,6 +121,7 @@ def serve(
     operator_key: Key = None,
     operator_name: Names = None,
     password_file: PasswordFile = None,
+    trusted_proxy: TrustedProxies = None,
     most_connections: MostConnections = 12_000,
     log_format: LogFormat = "auto",
 ) -> None:
@@ -130,9 +140,9 @@ def serve(
     rules |= {"capacity": capacity, "devices": devices, "weight": weight}
     rules |= {"timing.round": round_seconds, "timing.deadline": deadline, "timing.lease": lease}
     rules |= {"mechanism.kind": mechanism, "mechanism.epsilon": epsilon, "controller.kind": controller}
-    listener = Place(host, port, certificate, key, most_connections=most_connections)
-    names = tuple(operator_name or ())
-    operator = Place(operator_host, operator_port, operator_certificate, operator_key, names, most_connections=1000)
+    proxies, names = tuple(trusted_proxy or _usual_proxies()), tuple(operator_name or ())
+    listener = Place(host, port, certificate, key, (), most_connections, proxies)
+    operator = Place(operator_host, operator_port, operator_certificate, operator_key, names, 1000, proxies)
     _serve(store, run, _given(settings, rules, changes or []), listener, operator, password_file)
 
 
@@ -144,6 +154,11 @@ def _limit(given: str | None) -> float | str | None:
         raise invalid(
             "--hard-limit", "a number, or none", repr(given), "give the largest turnout that does no harm"
         ) from None
+
+
+def _usual_proxies() -> list[str]:
+    """Those of the variable that uvicorn has for it."""
+    return [one.strip() for one in os.environ.get("FORWARDED_ALLOW_IPS", "").split(",") if one.strip()]
 
 
 def _needs_extra() -> None:

@@ -4,6 +4,11 @@ Exported here is what both sides share: messages, rules, rounds, addresses and l
 runs the rounds, `store` keeps them, `http` listens, `operator` is the operator's side, `load_test` plays many devices.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from turnout._lazy import lazy
 from turnout.service.budgets import (
     DECLINED,
     LEAVING,
@@ -15,7 +20,6 @@ from turnout.service.budgets import (
     lasting,
     span,
 )
-from turnout.service.logs import Log, SparingLog, start_logging
 from turnout.service.network import Address, Unreachable, allow_files, run_in_loop, what_to_correct
 from turnout.service.protocol import (
     ENROL,
@@ -35,22 +39,25 @@ from turnout.service.protocol import (
     read_json,
     tag_of,
 )
-from turnout.service.rounds import (
-    MISSING,
-    NO,
-    REFUSED,
-    YES,
-    ClosedRound,
-    Codes,
-    Members,
-    Position,
-    close,
-    first_position,
-    pack_codes,
-    unpack_codes,
-    unpack_presence,
-)
-from turnout.service.rules import Rules, Safety, Timing, rules_from_settings
+
+if TYPE_CHECKING:
+    from turnout.service.logs import Log, SparingLog, start_logging
+    from turnout.service.rounds import (
+        MISSING,
+        NO,
+        REFUSED,
+        YES,
+        ClosedRound,
+        Codes,
+        Members,
+        Position,
+        close,
+        first_position,
+        pack_codes,
+        unpack_codes,
+        unpack_presence,
+    )
+    from turnout.service.rules import Rules, Safety, Timing, rules_from_settings
 
 __all__ = [
     "DECLINED",
@@ -104,6 +111,39 @@ __all__ = [
     "unpack_presence",
     "what_to_correct",
 ]
+
+# Loaded on first use: a device needs none of these.
+__getattr__, _ = lazy(
+    __name__,
+    {
+        "logs": (
+            "Log",
+            "SparingLog",
+            "start_logging",
+        ),
+        "rounds": (
+            "MISSING",
+            "NO",
+            "REFUSED",
+            "YES",
+            "ClosedRound",
+            "Codes",
+            "Members",
+            "Position",
+            "close",
+            "first_position",
+            "pack_codes",
+            "unpack_codes",
+            "unpack_presence",
+        ),
+        "rules": (
+            "Rules",
+            "Safety",
+            "Timing",
+            "rules_from_settings",
+        ),
+    },
+)
 
 
 def __dir__() -> list[str]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
-from turnout.service.rules import Rules
+if TYPE_CHECKING:
+    from turnout.service.rules import Rules
 
 USUAL_REPORTS = 10_000
 """The reports that a device allows about its cost, unless its owner says otherwise."""
@@ -64,7 +66,7 @@ def budget_of(rules: Rules) -> str:
 
     Example:
         >>> from turnout.algorithm import Clamp, Memoized, SelfTuningController
-        >>> from turnout.service import Safety
+        >>> from turnout.service import Rules, Safety
         >>> budget_of(Rules(Clamp(1.0), SelfTuningController(), Safety("absent")))
         "each report counts against its owner's limit; the usual limit lasts 10,000 reports: 27.8 hours at 10-second \
 rounds, then the device leaves (for longer: turnout plan --devices)"

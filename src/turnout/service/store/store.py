@@ -35,6 +35,15 @@ class StoreProblem(TurnoutError):
     """
 
 
+class NotBegun(StoreProblem):
+    """There is no store, or no run in it: perhaps not yet, if `turnout serve` is just making it.
+
+    Example:
+        >>> issubclass(NotBegun, StoreProblem)
+        True
+    """
+
+
 class StaleRound(StoreProblem):
     """The round is not the open one any more: another process has closed it. Nothing was written.
 

@@ -52,7 +52,18 @@ class Contender:
 
     def _ours(self, devices, port):
         serve = ["-m", "turnout", "serve", "--store", str(self.store), "--capacity", str(devices / 2)]
-        serve += ["--missing", "absent", "--wait-for", str(devices), "--round-seconds", "0", "--deadline", FOREVER]
+        serve += [
+            "--missing",
+            "absent",
+            "--hard-limit",
+            "none",
+            "--wait-for",
+            str(devices),
+            "--round-seconds",
+            "0",
+            "--deadline",
+            FOREVER,
+        ]
         return [*serve, "--port", str(port), "--operator-port", "0"]
 
     def _bare(self, devices, port):

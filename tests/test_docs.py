@@ -23,7 +23,7 @@ DOCS = ROOT / "docs"
 PAGES = [page for page in sorted(DOCS.glob("*.md")) if "```python" in page.read_text() or "tutorial" in page.name]
 NEED_SERVERS = {"tutorial-fleet.md", "tutorial-flower.md"}  # followed in tests/service and tests/flower
 NEED_A_CLUSTER = {"tutorial-cluster.md"}  # which takes long to start
-SHOW_OUTPUT = {"plan.md"}  # beside the tutorials; elsewhere commands stand without what they print
+SHOW_OUTPUT = {"plan.md", "first-deployment.md"}  # besides the tutorials; elsewhere commands stand without output
 WRITTEN = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted(DOCS.rglob("*.md"))]
 
 

@@ -247,7 +247,7 @@ def test_the_lab(environments: dict[str, Future[Environment]]) -> None:
 def test_the_server(environments: dict[str, Future[Environment]]) -> None:
     server = environments["server"].result()
     ports = [free_port(), free_port()]
-    command = [str(server.bin / "turnout"), "serve", "--capacity", "4", "--missing", "absent"]
+    command = [str(server.bin / "turnout"), "serve", "--capacity", "4", "--missing", "absent", "--hard-limit", "none"]
     command += ["--port", str(ports[0]), "--operator-port", str(ports[1])]
     with (server.folder / "log.txt").open("w") as log:
         serving = subprocess.Popen(command, cwd=server.folder, stdout=log, stderr=log)

@@ -118,7 +118,11 @@ def service_round() -> dict[str, set[str]]:
 
     with tempfile.TemporaryDirectory() as folder, Walk() as walk:
         store = open_store(f"{folder}/run.db", create=True)
-        given = {"capacity": 0.5, "safety": {"missing": "absent"}, "timing": {"round": 0.0, "deadline": 5.0}}
+        given = {
+            "capacity": 0.5,
+            "safety": {"missing": "absent", "hard_limit": "none"},
+            "timing": {"round": 0.0, "deadline": 5.0},
+        }
         begin_or_continue(store, "walk", given)
         (code,) = issue_codes(store, 1, weight=1, hours=1.0, who="tools")
         password = Path(folder, "password")

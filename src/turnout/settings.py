@@ -8,7 +8,14 @@ from typing import Any
 
 from turnout.errors import FileProblem, nearest
 
-RUN_KEYS = ("rounds", "seed", "engine", "mechanism", "controller", "start", "schedule", "averaging", "keep")
+FLEET_KEYS = ("devices", "weight", "safety", "timing", "wait_for")
+"""What only `turnout serve` reads in a file that a simulation reads too."""
+
+RUN_KEYS = (
+    *("rounds", "seed", "engine", "mechanism", "controller", "start", "schedule", "averaging", "keep"),
+    *("observer", "honest", "assuming"),
+    *FLEET_KEYS,
+)
 """The settings of a run besides its population and capacity, for readers that need only these two."""
 
 _REQUIRED = object()

@@ -33,6 +33,7 @@ def coordinator(folder, *options):
         port = one.getsockname()[1]
     store, url = folder / "run.db", f"http://127.0.0.1:{port}"
     serve = ["serve", "--store", store, "--capacity", DEVICES / 2, "--missing", "absent", "--wait-for", DEVICES]
+    serve += ["--hard-limit", "none"]
     command = [*TURNOUT, *serve, "--port", port, "--operator-port", 0, *options]
     process = subprocess.Popen(list(map(str, command)), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     try:

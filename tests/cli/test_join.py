@@ -146,14 +146,15 @@ def test_for_machines_each_line_is_json(tmp_path, url):
     assert set(events[1]) == {"event", "round", "participates", "counted", "lease", "outcome"}
 
 
-def test_the_hard_stop_is_a_success_and_says_what_was_given_away(tmp_path, coordinator, url):
+def test_the_hard_stop_has_a_status_of_its_own_and_says_what_was_given_away(tmp_path, coordinator, url):
     options = ["--cost", 3.0, "--folder", tmp_path, "--code", "GOOD-CODE", "--reports", 4]
     for _ in range(2):
         done = turnout(url, *options)
-        assert done.returncode == 0, done.stderr
-        assert (
-            "the budget is spent: this device has left the run; in all runs together total epsilon 4.000" in done.stdout
-        )
+        assert done.returncode == 4, done.stderr
+        assert "note: the budget is spent: " in done.stdout
+        assert "all 4 reports" in done.stdout
+        told = "the budget is spent, so this device has left the run; in all runs together total epsilon 4.000"
+        assert told in done.stdout
         assert "over 4 reports, against an observer of every report" in done.stdout
     assert coordinator.left
     assert len(coordinator.books) == 4

@@ -1,12 +1,21 @@
 """`turnout plan` as a user meets it."""
 
 import json
+import re
 import subprocess
 import sys
 
 import pytest
 
+from turnout import SelfTuningController
+from turnout.cli import main
+from turnout.client import Limit
 from turnout.privacy import OTHERS_REPORT, PUBLIC_DESIGN, RELEASED_ONCE, TRUSTED_AGGREGATOR
+from turnout.service import rules_from_settings
+from turnout.service.agent import Declined, agree
+from turnout.service.coordinator import begin_or_continue
+from turnout.service.store import open_store
+from turnout.settings import Table, read_toml
 
 
 def turnout(*arguments, folder=None):
@@ -128,3 +137,71 @@ def test_a_files_rounds_count_and_a_misspelt_key_is_refused(tmp_path):
         refused = turnout(command, "bad.toml", *(["--budget", 6] if command == "plan" else []), folder=tmp_path)
         assert refused.returncode == 2
         assert "runds is not a known setting" in refused.stderr
+
+
+FLEET = ("--devices", 60, "--capacity", 24, "--round-seconds", 900, "--days", 30)
+
+
+def test_a_plan_for_a_fleet_is_served_simulated_and_joined_by_its_own_lines(tmp_path):
+    made = turnout("plan", *FLEET, "--missing", "absent", "-o", "fleet.toml", folder=tmp_path)
+    assert made.returncode == 0, made.stderr
+    assert "for         60 devices, capacity 24 (40 %), 900-second rounds for 30 days: 2,880 rounds" in made.stdout
+    assert "mechanism   memoized, total epsilon 6" in made.stdout
+    assert "budgets     one release per device, for a lifetime" in made.stdout
+    assert "learned-memoized    is for simulations" in made.stdout
+    assert "operator    turnout serve fleet.toml\n" in made.stdout
+    owners = r"^owners      turnout join URL --code CODE --cost COST --epsilon-per-release (\S+)$"
+    (allowed,) = re.findall(owners, made.stdout, re.MULTILINE)
+    run = turnout("simulate", "fleet.toml", "--rounds", 300, "--json", folder=tmp_path)
+    assert run.returncode == 0, run.stderr
+    given = read_toml(tmp_path / "fleet.toml")
+    begun = begin_or_continue(open_store(str(tmp_path / "run.db"), create=True), "fleet", given)
+    rules = rules_from_settings(Table(dict(begun.settings)))
+    assert rules.timing.round == 900.0
+    assert 24 < rules.safety.hard_limit < 60
+    assert rules.controller == SelfTuningController(given["controller"]["initial"])
+    proposed = begun.settings["mechanism"]
+    agreed = agree(proposed, rules.averaging, limit=Limit(1, 1.0, epsilon_per_release=float(allowed)))
+    assert agreed.certificate.epsilon == 6.0
+    with pytest.raises(Declined, match=f"--epsilon-per-release {allowed}"):
+        agree(proposed, rules.averaging, limit=Limit(10_000, 1.0))
+
+
+def test_a_fleet_that_ends_soon_is_told_how_many_reports_it_takes(tmp_path):
+    words = ("--devices", 60, "--capacity", 24, "--round-seconds", 60, "--days", 0.01, "--budget", 3)
+    words += ("--observer", "sum", "--json")
+    facts = json.loads(turnout("plan", *words).stdout)
+    assert facts["rounds"] == 15
+    assert facts["hard_limit"] >= 24
+    assert facts["serve"] == "turnout serve fleet.toml --missing absent"
+    options = facts["join"].split()
+    if facts["mechanism"]["kind"] == "memoized":
+        assert options[-2] == "--epsilon-per-release"
+    else:
+        assert options[-4:-1] == ["--reports", "15", "--epsilon-per-report"]
+    assert float(options[-1]) == facts["mechanism"]["epsilon"]
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("--devices", 60), "--capacity must be given with --devices"),
+        (("--devices", 60, "--capacity", 61), "at most the 60 devices, got 61"),
+        (("--devices", 0, "--capacity", 1), "--devices must be 1 or more"),
+        (("--days", 3), "--days must be given with --devices"),
+        ((*FLEET, "--rounds", 5), "--rounds must be left out with --devices"),
+        ((*FLEET, "--guessed"), "a coordinator cannot learn a price"),
+        ((*FLEET, "--clients", 5), "--population must be left out with --devices"),
+        ((*FLEET, "--costs", "3"), "--costs must be two numbers above 0, from:to, got '3'"),
+        ((*FLEET, "--costs", "3:1"), "--costs must be two numbers"),
+        ((*FLEET, "--missing", "gone"), "--missing must be absent or last"),
+        (("--devices", 60, "--capacity", 24, "--days", 0.0001), "--days must be above 0, and ten rounds at least"),
+        (("--devices", 60, "--capacity", 24, "--round-seconds", 0), "--round-seconds must be above 0"),
+    ],
+)
+def test_what_makes_no_fleet_is_refused(words, told, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["turnout", "plan", *map(str, words)])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    assert told in capsys.readouterr().err

@@ -23,8 +23,30 @@ def test_the_one_choice_without_a_default_is_asked_for_in_the_operators_words(tm
     assert "a silent device then counts as not taking part" in said
 
 
+def test_a_hard_limit_is_asked_for_with_the_reason(tmp_path):
+    status, _, said = serve(tmp_path, "--capacity", "4", "--missing", "absent")
+    assert status == 2
+    assert "--hard-limit (safety.hard_limit in a file) must be a number, or none, got nothing" in said
+    assert "nothing else stops it; `--hard-limit none` accepts that" in said
+    assert not list(tmp_path.glob("turnout.db*")), "nothing is left of a run that was refused"
+    status, _, said = serve(tmp_path, "--capacity", "4", "--missing", "absent", "--hard-limit", "some")
+    assert status == 2
+    assert "--hard-limit must be a number, or none, got 'some'" in said
+
+
+def test_the_first_lines_say_for_whom_it_is_and_how_long_budgets_last(tmp_path):
+    words = ("--capacity", "30", "--missing", "absent", "--hard-limit", "45", "--devices", "300", "--port", "0")
+    command = [sys.executable, "-m", "turnout", "serve", *words, "--operator-port", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path) as process:
+        said = [process.stdout.readline() for _ in range(5)]
+        process.terminate()
+    assert "clamp, epsilon 1 per report, center 0.1: a turnout of 30 is within reach of fleets of 185 to 501" in said[3]
+    assert "hard limit 45" in said[3]
+    assert "the usual limit lasts 10,000 reports: 27.8 hours at 10-second rounds, then the device leaves" in said[4]
+
+
 def test_what_cannot_be_served_begins_nothing(tmp_path):
-    new = ("--capacity", "4", "--missing", "absent")
+    new = ("--capacity", "4", "--missing", "absent", "--hard-limit", "none")
     with socket.create_server(("127.0.0.1", 0)) as taken:
         for option in ("--port", "--operator-port"):
             status, _, said = serve(tmp_path, *new, option, str(taken.getsockname()[1]))
@@ -56,7 +78,7 @@ def test_a_store_that_is_taken_is_not_announced(tmp_path):
     first = open_store(str(tmp_path / "turnout.db"), create=True)
     assert first.lead()
     ports = ("--port", "0", "--operator-port", "0")
-    status, printed, said = serve(tmp_path, "--capacity", "4", "--missing", "absent", *ports)
+    status, printed, said = serve(tmp_path, "--capacity", "4", "--missing", "absent", "--hard-limit", "none", *ports)
     assert status != 0
     assert "another coordinator has this store" in said
     assert printed == ""

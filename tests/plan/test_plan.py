@@ -5,14 +5,26 @@ import math
 import re
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from turnout import Averaging, Keep, PolynomialCosts, Problem, optimum, paper_population, predict, replicate, simulate
+from turnout import (
+    Averaging,
+    Keep,
+    PolynomialCosts,
+    Prior,
+    Problem,
+    optimum,
+    paper_population,
+    predict,
+    replicate,
+    simulate,
+)
 from turnout.algorithm import Clamp, TrackingClamp
 from turnout.plan.goal import Goal
-from turnout.plan.offers import largest_within, makers, smallest_within
+from turnout.plan.offers import largest_within, makers, outlook, smallest_within
 from turnout.plan.planning import Impossible, plan
 from turnout.privacy import (
     EVERY_REPORT,
@@ -26,6 +38,7 @@ from turnout.privacy import (
     PublicAccount,
     account_of,
 )
+from turnout.problem import population_from_table
 from turnout.service import rules_from_settings
 from turnout.settings import Table
 from turnout.simulation import privacy_in_words, run_from_settings
@@ -311,3 +324,20 @@ def test_how_a_channel_was_designed_is_said_wherever_its_plan_is_used(paper_prob
     assert PUBLIC_DESIGN in PublicAccount(rules.mechanism, 1e-6, rules.observers[0]).sentence(10)
     guessed = plan(Goal(paper_problem, rounds=500, budget=6.0, guessed=True))
     assert "assuming" not in guessed.settings()
+
+
+@pytest.mark.deployment
+def test_the_table_of_the_page_on_a_first_deployment():
+    """The cost of each total epsilon, for the page's fleet: 300 devices, 120 in each round, costs from 1 to 10."""
+    page = (Path(__file__).parents[2] / "docs" / "first-deployment.md").read_text()
+    names = ("`--budget`", "cost above the optimum")
+    budgets, gaps = (re.search(rf"^\| {name} \| (.*) \|$", page, re.MULTILINE)[1].split(" | ") for name in names)
+    group = {"clients": 300, "cost": {"2": {"uniform": [1.0, 10.0]}}}
+    problem = population_from_table(Table({"seed": 0, "groups": [group]})).problem(120)
+    goal = Goal(problem, 35_040, budget=6.0)
+    assert round(100 * (problem.random_cost() / optimum(problem).cost - 1)) == 40
+    assert len(budgets) == 5
+    for budget, gap in zip(budgets, gaps, strict=True):
+        made, _ = goal.channel(float(budget))
+        found = 100 * outlook(problem, made, goal.rounds, goal.averaging, Prior(0.4, 10)).gap
+        assert gap == (f"{found:.0f} %" if found > 10 else f"{found:.1f} %")

@@ -319,8 +319,16 @@ def test_nothing_private_leaves_the_device(tmp_path):
         agent_with(url, tmp_path, secret, code="GOOD-CODE", limit=Limit(20, 1.0)).run()
     assert {path for _, path, _, _ in coordinator.received} == {"/v1/enrol", "/v1/round", "/v1/report", "/v1/leave"}
     for method, path, body, token in coordinator.received:
-        wanted = {"/v1/enrol": {"code", "nonce"}, "/v1/report": {"run", "round", "participates"}, "/v1/leave": set()}
-        assert set(json.loads(body) if body else {}) == wanted.get(path, set())
+        wanted = {
+            "/v1/enrol": {"code", "nonce"},
+            "/v1/report": {"run", "round", "participates"},
+            "/v1/leave": {"reason"},
+        }
+        said = json.loads(body) if body else {}
+        if path == "/v1/report" and said["round"] >= 17:  # of 20 reports, 2 or fewer are left
+            assert said.pop("reports_left") == 19 - said["round"]
+        assert set(said) == wanted.get(path, set())
+        assert said.get("reason", "budget") == "budget"
         assert (method == "GET") == (body is None)
         assert token == (None if path == "/v1/enrol" else TOKEN)
     for headers in coordinator.headers:

@@ -35,6 +35,7 @@ def test_a_device_is_told_what_is_public_and_nothing_else(store: Store) -> None:
         assert tags == [Welcome.read(one).tag for one in (welcome, later)], "by which people know it on both sides"
     assert set(welcome) == {
         "version", "run", "token", "weight", "prior_average", "prior_rounds", "remember", "by", "mechanism", "offer",
+        "round_seconds",
     }  # fmt: skip
     assert welcome["offer"] == {"round": 0, "signal": 1.0}
     assert welcome["weight"] == 7

@@ -192,7 +192,8 @@ def test_a_real_run(run):
     assert found["devices"][1]["missed"] >= GONE_AFTER
     assert found["devices"][2]["left"] == 0
     assert set(found) == {"round", "counts", "found", "page", "pages", "size", "devices"}, "each name is known"
-    assert all(set(device) == FIELDS for device in found["devices"])
+    assert all(set(device) == {*FIELDS, "why"} for device in found["devices"])
+    assert [device["why"] for device in found["devices"]] == [None, None, "it gave no reason"]
 
 
 def test_revoking_voids_the_token_once_and_is_in_the_log(run):

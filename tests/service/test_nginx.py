@@ -69,8 +69,8 @@ def site(tmp_path):
     config = tmp_path / "nginx.conf"
     config.write_text(configured(tmp_path, port, coordinator))
     serve = [sys.executable, "-m", "turnout", "serve", "--store", str(store), "--capacity", str(DEVICES / 2)]
-    serve += ["--missing", "absent", "--wait-for", str(DEVICES), "--round-seconds", "0.5", "--deadline", "600"]
-    serve += ["--port", str(coordinator), "--operator-port", "0", "--trusted-proxy", "127.0.0.1"]
+    serve += ["--missing", "absent", "--hard-limit", "none", "--wait-for", str(DEVICES), "--round-seconds", "0.5"]
+    serve += ["--deadline", "600", "--port", str(coordinator), "--operator-port", "0", "--trusted-proxy", "127.0.0.1"]
     front = [nginx, "-p", str(tmp_path), "-e", str(tmp_path / "early.log"), "-c", str(config)]
     front += ["-g", f"daemon off; pid {tmp_path}/nginx.pid;"]
     with (

@@ -245,7 +245,11 @@ def together(calls: list) -> None:
 
 def test_after_a_kill_every_lease_ends_in_real_time(tmp_path: Path) -> None:
     """kill -9 of a real coordinator: every device's process is gone within its lease and a second, none before."""
-    lease, devices, arguments = 2.0, 4, "--capacity 3 --missing absent --port 0 --operator-port 0 --log-format json"
+    lease, devices, arguments = (
+        2.0,
+        4,
+        "--capacity 3 --missing absent --hard-limit none --port 0 --operator-port 0 --log-format json",
+    )
     arguments += f" --round-seconds 0.4 --deadline 1 --lease {lease} --wait-for {devices} --run killed"
     serve = [sys.executable, "-m", "turnout", "serve", "--store", str(tmp_path / "run.db"), *arguments.split()]
     process = subprocess.Popen(serve, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)

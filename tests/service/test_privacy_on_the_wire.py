@@ -61,7 +61,7 @@ BY_BIT = Averaging()
 OFFERS = {"offer.round", "offer.signal"}
 NEXT, NO_NEXT = {"next.round", "next.signal"}, {"next"}
 WELCOME = {"version", "run", "token", "weight", "prior_average", "prior_rounds", "remember", "by"}
-WELCOME |= {"mechanism.kind", "mechanism.epsilon", "mechanism.center"} | OFFERS
+WELCOME |= {"mechanism.kind", "mechanism.epsilon", "mechanism.center", "round_seconds"} | OFFERS
 ANSWER, REFUSAL = {"round", "outcome", "counted", "lease"}, {"error", "message"}
 SHAPES = [WELCOME, ANSWER | NEXT, ANSWER | NO_NEXT, {"run", "round", "signal"}, REFUSAL, REFUSAL | NEXT, {"left"}]
 """What a device is ever told, to the last field."""
@@ -233,7 +233,8 @@ def test_logs_and_the_operators_interface_have_no_field_for_it(evidence: Evidenc
     account = {f"account.{name}" for name in terms.split()}
     plain = "run round mode capacity hard_limit most_signal signal offered members heard late gone waiting_for frozen"
     plain += " open_seconds round_seconds deadline leader version uptime reachable[] returning beyond_reach"
-    counted = {path for path in shown if path.startswith(("faults.", "counters."))}
+    plain += " budget running_out least_reports_left"
+    counted = {path for path in shown if path.startswith(("faults.", "counters.", "left_because."))}
     assert shown - counted <= {*plain.split(), *account}
     metrics = set(re.findall(r"^turnout_(\w+)", evidence.words["/metrics"].decode(), re.MULTILINE))
     assert len(metrics) > 20
@@ -271,6 +272,7 @@ def test_devices_receive_the_signal_and_nothing_else_of_capacity_number_or_turno
     public = {"signal": {closed.signal for closed in books} | {store.position().offered}, "token": tokens}
     public |= {"weight": set(map(weight_of, range(DEVICES))), "prior_average": {PRIOR[0]}, "prior_rounds": {PRIOR[1]}}
     public |= {"round": set(range(len(books) + 1)), "version": {1}, "run": {"wire"}, "remember": {None}}
+    public |= {"round_seconds": {0.05}}
     public |= {"by": {"bit"}, "kind": {"clamp"}, "epsilon": {MECHANISM.epsilon}, "center": {MECHANISM.center}}
     check_answers(evidence.tap.conversations, public)
     secret = {"capacity": CAPACITY, "later capacity": LATER_CAPACITY, "hard limit": HARD_LIMIT}

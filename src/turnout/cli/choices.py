@@ -224,13 +224,20 @@ def problem_from(settings: Path | None, *options: Any) -> tuple[Problem, dict[st
     Raises:
         ValueError: a setting that no run has.
     """
-    from turnout.problem import population_from_table
-    from turnout.settings import RUN_KEYS, Table, read_toml
+    from turnout.settings import read_toml
 
     values = read_toml(settings) if settings else {}
     choose_population(values, *options)
+    return problem_from_values(values), values
+
+
+def problem_from_values(values: dict[str, Any]) -> Problem:
+    """The clients and the capacity of a table of settings."""
+    from turnout.problem import population_from_table
+    from turnout.settings import RUN_KEYS, Table
+
     table = Table(values)
     problem = population_from_table(table.table("population")).problem(table.number("capacity"))
     table.ignore(*RUN_KEYS)
     table.finish()
-    return problem, values
+    return problem

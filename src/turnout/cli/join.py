@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 DELTA = 1e-6
 FOR_GOOD = 3
 """The exit status when a restart would not help: revoked, declined, refused, lost files."""
+SPENT = 4
+"""The exit status when all reports that the owner allows are spent: a restart helps once more are allowed."""
 
 
 class Option(NamedTuple):
@@ -304,6 +306,8 @@ def _take_part(screen: _Screen, agent: Agent, url: str, folder: Path, rounds: in
                 print(f"error: {' '.join(str(problem).split())}", file=sys.stderr)
                 raise SystemExit(FOR_GOOD) from None
         screen.ended(agent, ended, spent=ended == BUDGET)
+    if ended == BUDGET:
+        raise SystemExit(SPENT)
 
 
 BOLD, DIM, GREEN, YELLOW = "1", "2", "32", "33"
@@ -326,6 +330,7 @@ class _Screen:
         """What this device has accepted, and what its ledger holds: all runs together."""
         so_far, total, places = agent.account(DELTA), agent.at_most(DELTA), agent.places()
         assert so_far is not None and total is not None and places is not None  # noqa: PT018 (it has joined)
+        left = agent.reports_left()
         facts = {
             "run": welcome.run,
             "tag": welcome.tag,
@@ -338,6 +343,8 @@ class _Screen:
             "total_epsilon_at_most": total.epsilon,
             "delta": total.delta,
             "reports_at_most": total.rounds,
+            "reports_left": None if left is None else left[0],
+            "round_seconds": welcome.round_seconds,
             "total_against": total.against,
             "assumptions": total.assumptions,
             "weight": welcome.weight,
@@ -356,6 +363,7 @@ class _Screen:
             ("promise", str(agreement.certificate)),
             ("so far", repr(so_far)),
             ("at most", repr(total)),
+            ("budget", _budget(left, welcome.round_seconds)),
             ("files", f"{folder} (private to this device), ledger {places[0]}, its witness {places[1]}"),
         ):
             self._line(name, text, BOLD)
@@ -396,7 +404,7 @@ class _Screen:
                 facts |= {"total_against": account.against, "assumptions": account.assumptions}
             self._print(facts)
             return
-        first = "the budget is spent: this device has left the run" if spent else "ended, work is off"
+        first = "the budget is spent, so this device has left the run" if spent else "ended, work is off"
         told = f"in all runs together {account!r}" if account else "the coordinator had not answered yet"
         _say(f"{first}; {told}")
 
@@ -409,6 +417,15 @@ class _Screen:
     def _print(self, facts: dict[str, Any]) -> None:
         plain = {name: str(value) if value in (math.inf, -math.inf) else value for name, value in facts.items()}
         _say(json.dumps(plain, default=str))
+
+
+def _budget(left: tuple[int, int] | None, round_seconds: float | None) -> str:
+    """How long the reports last that the owner still allows."""
+    from turnout.service import lasting
+
+    if left is None:
+        return "one release for a lifetime: no reports are used up"
+    return f"{lasting(left[0], round_seconds)}; then it stops (--reports)"
 
 
 def _cost(number: float | None, file: Path | None, function: str | None) -> Any:
@@ -470,15 +487,23 @@ def _show_status(folder: Path, ledger: Path | None, as_json: bool) -> None:
 
 
 def _show_ledger(found: dict[str, Any]) -> None:
+    from turnout.service import is_little, lasting
+
     if "ledger_problem" in found:
         _say(f"ledger      no total is shown: {found['ledger_problem']}")
     if "limit_reports" not in found:
         return
     left = max(0, found["limit_reports"] - found["reports_spent"])
     _say(f"ledger      {found['account']}")
-    allowed = f"{left:,} more reports, each of at most epsilon {found['limit_epsilon_per_report']:g} per report"
+    used = found.get("uses_reports", True)
+    lasts = lasting(left, found.get("round_seconds") if used else None, "more report")
+    allowed = f"{lasts}, each of at most epsilon {found['limit_epsilon_per_report']:g} per report"
     again = max(0, found["limit_releases"] - found["releases_made"])
     if again:
         most = f"at most epsilon {found['limit_epsilon_per_release']:g} for a lifetime"
         allowed += f"; {again} release{'' if again == 1 else 's'} of {most}"
     _say(f"allowed     {allowed}")
+    if used and is_little(left, found["limit_reports"]) is not None:
+        allowed = f"{found['limit_reports']:,} reports"
+        told = f"few of {allowed} are left" if left else f"all {allowed} are spent"
+        _say(f"warning     {told}; to allow more: turnout join … --reports NUMBER --raise-limit")

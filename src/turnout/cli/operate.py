@@ -229,19 +229,21 @@ def devices(
     search: Search = "",
     as_json: choices.AsJson = False,
 ) -> None:
-    """List the devices: number, tag (as the device shows it), names, weight, state, and the rounds it joined and left.
+    """List the devices: number, tag (as the device shows it), names, weight, state, rounds it joined and left, why.
 
     Whether a device is here or gone is as of the last closed rounds.
     """
-    from turnout.service.coordinator import device_list, roll_of
+    from turnout.service.coordinator import device_list, roll_of, why_left
 
-    found = device_list(roll_of(opened(store)), site=site, search=search, page=None)["devices"]
+    run = opened(store)
+    found, why = device_list(roll_of(run), site=site, search=search, page=None)["devices"], why_left(run.changes())
     for line in found:
         del line["missed"]  # only a running coordinator counts all of them
+        line["why"] = why.get(line["number"]) if line["left"] is not None else None
     if as_json:
         typer.echo(json.dumps(found))
     else:
-        _print_table(found, ("number", "tag", "label", "site", "weight", "state", "joined", "left", "note"))
+        _print_table(found, ("number", "tag", "label", "site", "weight", "state", "joined", "left", "why", "note"))
 
 
 @app.command()

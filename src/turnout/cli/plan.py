@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from turnout.cli import choices
+from turnout.cli.plan_fleet import USUAL_BUDGET, asked_fleet, show_fleet
+from turnout.cli.plan_output import print_forecast, print_rejected, summary, write_settings
 from turnout.cli.show import print_table
 from turnout.errors import Interrupted, invalid, nearest
 
@@ -20,34 +22,65 @@ if TYPE_CHECKING:
     from turnout.problem import Problem
 
 
+Rounds = Annotated[int | None, typer.Option(help="How many rounds it will run.", show_default="the file's, or 1000")]
+Devices = Annotated[
+    int | None, typer.Option(help="Plan for a fleet of so many devices: what to serve.", show_default=False)
+]
+CostRange = Annotated[
+    str | None,
+    typer.Option("--costs", help="Of a fleet: your guess of the costs a of a x^2, from:to.", show_default="1:10"),
+]
+RoundSeconds = Annotated[float | None, typer.Option(help="Of a fleet: seconds between rounds.", show_default="10")]
+Days = Annotated[float | None, typer.Option(help="Of a fleet: how long it will run.", show_default="365")]
+Missing = Annotated[
+    str | None,
+    typer.Option(
+        help="Of a fleet: what a silent device counts as, absent or last.",
+        show_default=False,
+        autocompletion=choices.one_of("absent", "last"),
+    ),
+]
+Budget = Annotated[
+    float | None,
+    typer.Option(help="The largest total epsilon, over all rounds.", show_default="for a fleet 6, unless --gap"),
+]
+Gap = Annotated[float | None, typer.Option(help="The largest cost above the optimum, in percent.", show_default=False)]
+Delta = Annotated[float, typer.Option(help="Slack of totals: P(A) <= e^total P'(A) + delta for any event.")]
+Guessed = Annotated[bool, typer.Option("--guessed", help="The costs are only a guess.")]
+AtLeast = Annotated[
+    float | None, typer.Option(help="Print the probability that at least so many participate.", show_default=False)
+]
+Output = Annotated[
+    Path | None,
+    typer.Option("--output", "-o", help="Write a TOML file that simulate and serve take.", show_default=False),
+]
+
+
 def plan(
     settings: choices.Settings = None,
     population: choices.PopulationChoice = None,
     clients: choices.Clients = None,
     population_seed: choices.PopulationSeed = None,
     capacity: choices.Capacity = None,
-    rounds: Annotated[
-        int | None, typer.Option(help="How many rounds it will run.", show_default="the file's, or 1000")
-    ] = None,
-    budget: Annotated[
-        float | None, typer.Option(help="The largest total epsilon, over all rounds.", show_default=False)
-    ] = None,
-    gap: Annotated[
-        float | None, typer.Option(help="The largest cost above the optimum, in percent.", show_default=False)
-    ] = None,
-    delta: Annotated[float, typer.Option(help="Slack of totals: P(A) <= e^total P'(A) + delta for any event.")] = 1e-6,
+    rounds: Rounds = None,
+    devices: Devices = None,
+    costs: CostRange = None,
+    round_seconds: RoundSeconds = None,
+    days: Days = None,
+    missing: Missing = None,
+    budget: Budget = None,
+    gap: Gap = None,
+    delta: Delta = 1e-6,
     observer: choices.ObserverChoice = "every-report",
     honest: choices.Honest = None,
-    guessed: Annotated[bool, typer.Option("--guessed", help="The costs are only a guess.")] = False,
-    at_least: Annotated[
-        float | None, typer.Option(help="Print the probability that at least so many participate.", show_default=False)
-    ] = None,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Write a TOML file that simulate takes.", show_default=False)
-    ] = None,
+    guessed: Guessed = False,
+    at_least: AtLeast = None,
+    output: Output = None,
     as_json: choices.AsJson = False,
 ) -> None:
     """Choose a mechanism, its parameters and a server for a privacy budget, an acceptable cost gap, or both.
+
+    With --devices the plan is for a fleet: it says what to serve, and what owners have to allow.
 
     [bold]Example:[/bold] turnout plan --budget 6 --rounds 10000 -o plan.toml
     """
@@ -56,71 +89,36 @@ def plan(
     from turnout.settings import Table
 
     choices.check_output(output, ".toml", [path for path in (settings, population and Path(population)) if path])
-    if budget is None and gap is None:
-        raise ValueError("--budget or --gap is missing: give a total epsilon, a cost gap in percent, or both")
     if gap is not None and not 0.0 < gap < 100.0:
         raise invalid("--gap", "above 0 and below 100 percent", f"{gap:g}", "no private mechanism has none: try 10")
-    problem, values = choices.problem_from(settings, population, clients, population_seed, capacity)
+    fleet = asked_fleet(devices, costs, round_seconds, days, missing, population_seed)
+    if fleet is None:
+        if budget is None and gap is None:
+            raise ValueError("--budget or --gap is missing: give a total epsilon, a cost gap in percent, or both")
+        problem, values = choices.problem_from(settings, population, clients, population_seed, capacity)
+    else:
+        fleet.refuse({"--rounds": rounds, "--population": population or settings or clients, "--guessed": guessed})
+        problem, values = fleet.problem(capacity)
+        budget = USUAL_BUDGET if budget is None and gap is None else budget
     planned = rounds if rounds is not None else Table(values).whole("rounds", 1000)
     goal = Goal(problem, planned, budget, None if gap is None else gap / 100.0, delta, observer, honest, guessed)
     found = make(goal)
+    if fleet is not None:
+        show_fleet(fleet, found, summary(found, at_least), output, as_json)
+        return
     facts = summary(found, at_least)
     if output is not None:
-        _write(output, {"population": values["population"]} | found.settings(), facts)
+        write_settings(output, {"population": values["population"]} | found.settings(), facts)
     if as_json:
         typer.echo(json.dumps(facts))
         return
     _print(found, facts, output)
 
 
-def summary(found: Plan, at_least: float | None = None) -> dict[str, Any]:
-    """A plan as plain numbers and words."""
-    goal, outlook = found.goal, found.outlook
-    low, high = outlook.band
-    facts: dict[str, Any] = {
-        "clients": len(goal.problem),
-        "capacity": goal.problem.capacity,
-        "rounds": goal.rounds,
-        "mechanism": found.mechanism.settings(),
-        "controller": outlook.controller.settings(),
-        "start": {"average": found.start.average, "rounds": found.start.rounds},
-        "averaging": {"by": goal.averaging.by},
-        "total_epsilon": found.account.epsilon,
-        "delta": found.account.delta,
-        "against": found.account.against,
-        "assumptions": list(found.account.assumptions),
-        "account": repr(found.account),
-        "cost_gap_percent": 100.0 * outlook.gap,
-        "cost_gap_band_percent": [100.0 * low, 100.0 * high],
-        "turnout_spread": outlook.forecast.spread,
-        "signal": outlook.forecast.signal,
-        "settling_rounds": outlook.settling_rounds,
-        "others": [_other(offer) for offer in found.others],
-    }
-    if at_least is not None:
-        facts |= {
-            "at_least": at_least,
-            "chance_of_at_least": outlook.chance_of_at_least(at_least, goal.problem.capacity),
-        }
-    return facts
-
-
-def _other(offer: Any) -> dict[str, Any]:
-    known = offer.mechanism is not None
-    return {
-        "name": offer.name,
-        "mechanism": offer.mechanism.settings() if known else None,
-        "total_epsilon": offer.account.epsilon if known else None,
-        "assumptions": list(offer.account.assumptions) if known else [],
-        "cost_gap_percent": 100.0 * offer.gap if known else None,
-        "rejected_because": offer.against_it,
-    }
-
-
 def _print(found: Plan, facts: dict[str, Any], output: Path | None) -> None:
     from turnout.algorithm import in_words
 
-    outlook, (low, high) = found.outlook, facts["cost_gap_band_percent"]
+    outlook = found.outlook
     settled = "" if outlook.settling_rounds is None else f", settled after {outlook.settling_rounds} rounds"
     typer.echo(
         f"for         {facts['clients']:,} clients, capacity {facts['capacity']:,.10g}, {facts['rounds']:,} rounds"
@@ -128,54 +126,10 @@ def _print(found: Plan, facts: dict[str, Any], output: Path | None) -> None:
     typer.echo(f"mechanism   {in_words(facts['mechanism'])}")
     typer.echo(f"privacy     {facts['account']}")
     typer.echo(f"controller  {in_words(facts['controller'])}{settled}")
-    typer.echo(f"start       a public average of {found.start.average:.3g}, worth {found.start.rounds:g} rounds")
-    typer.echo(
-        f"cost        {facts['cost_gap_percent']:.2f} % above the optimum (95 % interval: {low:.2f} to {high:.2f} %)"
-    )
-    typer.echo(f"turnout     {facts['capacity']:,.10g} ± {facts['turnout_spread']:,.1f}")
-    if "at_least" in facts:
-        often = 100 * facts["chance_of_at_least"]
-        typer.echo(f"            at least {facts['at_least']:g} participate in {often:.1f} % of the rounds")
-    typer.echo("alternatives rejected")
-    for other in facts["others"]:
-        typer.echo(f"  {other['name']:<20}{other['rejected_because']}")
+    print_forecast(found, facts)
+    print_rejected(facts)
     if output is not None:
         typer.echo(f"saved {output}: turnout simulate {output}")
-
-
-def _write(path: Path, settings: dict[str, Any], facts: dict[str, Any]) -> None:
-    """The settings as TOML, with the forecast as a comment."""
-    from turnout.files import whole_file
-
-    lines = [f"# {facts['account']}", f"# expected: {facts['cost_gap_percent']:.2f} % above the optimum"]
-    tables = {name: value for name, value in settings.items() if isinstance(value, dict)}
-    lines += [f"{name} = {_toml(value)}" for name, value in settings.items() if name not in tables]
-    for name, table in tables.items():
-        lines += _table(name, table)
-    with whole_file(path) as file:
-        file.write(("\n".join(lines) + "\n").encode())
-
-
-def _table(name: str, table: dict[str, Any]) -> list[str]:
-    """A table with its subtables; a list of tables (groups of clients) becomes an array of tables."""
-    lines = ["", f"[{name}]"]
-    lines += [f"{key} = {_toml(value)}" for key, value in table.items() if not _is_tables(value) and value is not None]
-    for key, value in table.items():
-        for group in value if _is_tables(value) else ():
-            lines += ["", f"[[{name}.{key}]]", *(f"{inner} = {_toml(item)}" for inner, item in group.items())]
-    return lines
-
-
-def _is_tables(value: Any) -> bool:
-    return isinstance(value, list) and bool(value) and isinstance(value[0], dict)
-
-
-def _toml(value: Any) -> str:
-    if isinstance(value, dict):
-        return "{ " + ", ".join(f"{key} = {_toml(item)}" for key, item in value.items()) + " }"
-    if isinstance(value, (list, tuple)):
-        return f"[{', '.join(_toml(item) for item in value)}]"
-    return json.dumps(value) if isinstance(value, (str, bool, int)) else repr(float(value))
 
 
 _BOTH = "both"

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from turnout.cli import choices
-from turnout.errors import MissingExtra
+from turnout.errors import MissingExtra, invalid
 
 if TYPE_CHECKING:
     from turnout.service.coordinator import Place
     from turnout.service.http import Bound
+    from turnout.service.store import Run
 
 
 Store = Annotated[str, typer.Option(envvar="TURNOUT_STORE", help="The store of the run: a file, or postgresql://…")]
@@ -29,7 +30,21 @@ Missing = Annotated[
         autocompletion=choices.one_of("absent", "last"),
     ),
 ]
-HardLimit = Annotated[float | None, typer.Option(help="The largest turnout ever acknowledged.", show_default="none")]
+HardLimit = Annotated[
+    str | None,
+    typer.Option(
+        help="The largest turnout ever acknowledged, or none; a new run needs one of the two.", show_default=False
+    ),
+]
+Devices = Annotated[
+    int | None,
+    typer.Option(
+        help="How many devices the fleet will have: if the default mechanism cannot bring the capacity from so many, "
+        "its box is centred on capacity / devices.",
+        show_default="not known",
+    ),
+]
+Weight = Annotated[float | None, typer.Option(help="The mean weight of these devices.", show_default="1")]
 RunName = Annotated[str | None, typer.Option(help="The run's name.", show_default="from the time")]
 RoundSeconds = Annotated[float | None, typer.Option(help="Seconds between rounds, at least.", show_default="10")]
 Deadline = Annotated[
@@ -85,6 +100,8 @@ def serve(
     capacity: Capacity = None,
     missing: Missing = None,
     hard_limit: HardLimit = None,
+    devices: Devices = None,
+    weight: Weight = None,
     run: RunName = None,
     mechanism: MechanismChoice = None,
     epsilon: choices.Epsilon = None,
@@ -110,22 +127,33 @@ def serve(
 ) -> None:
     """Run the coordinator: it needs a number of devices in each round, and broadcasts one signal.
 
-    A new run needs --capacity and --missing; an existing store is continued where it stopped.
+    A new run needs --capacity, --missing and --hard-limit; an existing store is continued where it stopped.
 
-    [bold]Example:[/bold] turnout serve --capacity 5 --missing absent
+    [bold]Example:[/bold] turnout serve --capacity 5 --missing absent --hard-limit 8 --devices 12
     """
     _needs_extra()
     from turnout.service import start_logging
     from turnout.service.coordinator import Place
 
     start_logging(log_format)
-    rules = {"safety.missing": missing, "safety.hard_limit": hard_limit, "wait_for": wait_for, "capacity": capacity}
+    rules: dict[str, Any] = {"safety.missing": missing, "safety.hard_limit": _limit(hard_limit), "wait_for": wait_for}
+    rules |= {"capacity": capacity, "devices": devices, "weight": weight}
     rules |= {"timing.round": round_seconds, "timing.deadline": deadline, "timing.lease": lease}
     rules |= {"mechanism.kind": mechanism, "mechanism.epsilon": epsilon, "controller.kind": controller}
     proxies, names = tuple(trusted_proxy or _usual_proxies()), tuple(operator_name or ())
-    devices = Place(host, port, certificate, key, (), most_connections, proxies)
+    listener = Place(host, port, certificate, key, (), most_connections, proxies)
     operator = Place(operator_host, operator_port, operator_certificate, operator_key, names, 1000, proxies)
-    _serve(store, run, _given(settings, rules, changes or []), devices, operator, password_file)
+    _serve(store, run, _given(settings, rules, changes or []), listener, operator, password_file)
+
+
+def _limit(given: str | None) -> float | str | None:
+    """A number, or none at all by that word."""
+    try:
+        return given if given in (None, "none") else float(str(given))
+    except ValueError:
+        raise invalid(
+            "--hard-limit", "a number, or none", repr(given), "give the largest turnout that does no harm"
+        ) from None
 
 
 def _usual_proxies() -> list[str]:
@@ -156,6 +184,7 @@ def _serve(
             raise StoreProblem(TAKEN)
         made = begin_or_continue(opened, run, given)
         secret, checked = _password(store, password_file)
+        expected = _what_to_expect(made, opened.control().capacity)
     except BaseException:
         opened.close()  # a store that was made for a run that is refused is removed
         raise
@@ -164,9 +193,25 @@ def _serve(
         typer.echo(f"run {made.name}, stored in {store.rpartition('@')[2]}")
         typer.echo(f"devices connect to {listeners['devices'].url}")
         typer.echo(f"operator's page {listeners['operator'].url} (user operator, password file {secret})")
+        typer.echo("\n".join(expected))
 
     run_in_loop(go(opened, devices, operator, checked, bound=bound))
     typer.echo("stopped: the open round stays open; start it again to continue")
+
+
+def _what_to_expect(run: Run, capacity: float) -> list[str]:
+    """Which fleets the run is for, and how long their budgets last."""
+    from turnout.service import budget_of, rules_from_settings
+    from turnout.service.coordinator import fitting_fleet
+    from turnout.settings import Table
+
+    rules = rules_from_settings(Table(dict(run.settings)))
+    limit = rules.safety.hard_limit
+    stops = "no hard limit: nothing bounds the turnout" if limit is None else f"hard limit {limit:g}"
+    return [
+        f"mechanism {rules.mechanism.in_words()}: {fitting_fleet(rules.mechanism, capacity)}; {stops}",
+        f"budgets {budget_of(rules)}",
+    ]
 
 
 def _given(settings: Path | None, options: dict[str, Any], changes: list[str]) -> dict[str, Any]:

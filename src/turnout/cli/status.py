@@ -125,6 +125,8 @@ def print_status(snapshot: dict[str, Any], rounds: list[dict[str, Any]], trouble
     counts = f"{snapshot['heard']:,} reported, {snapshot['late']:,} late, {snapshot['gone']:,} gone"
     table.add_row("devices", f"{snapshot['members']:,}: {counts}")
     table.add_row("privacy", escape(str(snapshot["account"]["text"])))
+    if "budget" in snapshot:
+        table.add_row("budgets", escape(str(snapshot["budget"])))
     faults = sorted(((name, count) for name, count in snapshot["faults"].items() if count), key=lambda fault: -fault[1])
     table.add_row("faults", escape(", ".join(f"{name} {count:,}" for name, count in faults)) or "none")
     table.add_row("version", escape(f"{snapshot['version']}, up for {snapshot['uptime']:,.0f} s"))

@@ -8,13 +8,14 @@ import sys
 from types import ModuleType
 from typing import Any
 
+from turnout.plan.fleet import fleet_settings
 from turnout.plan.frontiers import Frontier, frontier, growing
 from turnout.plan.goal import Goal
 from turnout.plan.offers import Outlook
 from turnout.plan.planning import Plan, plan
 from turnout.problem import Problem
 
-__all__ = ["Frontier", "Goal", "Outlook", "Plan", "frontier", "growing", "plan"]
+__all__ = ["Frontier", "Goal", "Outlook", "Plan", "fleet_settings", "frontier", "growing", "plan"]
 
 
 class _Package(ModuleType):

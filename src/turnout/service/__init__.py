@@ -9,6 +9,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from turnout._lazy import lazy
+from turnout.service.budgets import (
+    DECLINED,
+    LEAVING,
+    LITTLE_LEFT,
+    SPENT,
+    USUAL_REPORTS,
+    budget_of,
+    is_little,
+    lasting,
+    span,
+)
 from turnout.service.network import Address, Unreachable, allow_files, run_in_loop, what_to_correct
 from turnout.service.protocol import (
     ENROL,
@@ -49,16 +60,21 @@ if TYPE_CHECKING:
     from turnout.service.rules import Rules, Safety, Timing, rules_from_settings
 
 __all__ = [
+    "DECLINED",
     "ENROL",
     "LARGEST_BODY",
     "LARGEST_REPLY",
     "LEAVE",
+    "LEAVING",
+    "LITTLE_LEFT",
     "MISSING",
     "NO",
     "PREFIX",
     "REFUSED",
     "REPORT",
     "ROUND",
+    "SPENT",
+    "USUAL_REPORTS",
     "YES",
     "Address",
     "Answer",
@@ -77,14 +93,18 @@ __all__ = [
     "Unreachable",
     "Welcome",
     "allow_files",
+    "budget_of",
     "check_run_name",
     "close",
     "fields",
     "first_position",
+    "is_little",
+    "lasting",
     "pack_codes",
     "read_json",
     "rules_from_settings",
     "run_in_loop",
+    "span",
     "start_logging",
     "tag_of",
     "unpack_codes",

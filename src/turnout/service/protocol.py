@@ -93,15 +93,32 @@ class Report:
         run: its name.
         round: the round that was offered.
         participates: the bit, as it is stored on the device.
+        reports_left: how many more reports its owner allows, said only once a tenth of them or less is left, so that
+            the operator knows; None: not said. It depends on no cost.
     """
 
     run: str
     round: int
     participates: bool
+    reports_left: int | None = None
 
     def body(self) -> bytes:
         """As a request's body."""
-        return json.dumps(asdict(self)).encode()
+        return json.dumps({name: value for name, value in vars(self).items() if value is not None}).encode()
+
+    @staticmethod
+    def left_of(message: Mapping[str, Any]) -> int | None:
+        """`reports_left` of a message that may have it.
+
+        Raises:
+            ProtocolProblem: it is no number of reports.
+        """
+        if "reports_left" not in message:
+            return None
+        left: int = fields(message, {"reports_left": int}, "report")["reports_left"]
+        if not 0 <= left < 2**53:
+            raise ProtocolProblem("the report's reports_left must be from 0 to 2^53 - 1: leave it out")
+        return left
 
 
 @dataclass(frozen=True)
@@ -154,6 +171,8 @@ class Welcome:
         remember, by: how its history moves, as in `turnout.Averaging`.
         mechanism: the settings of the proposed one; the device makes its own certificate from them.
         offer: the round at which it joins, and its signal.
+        round_seconds: the shortest time from one round to the next, which says how long a number of reports lasts;
+            None: an older coordinator, which does not say.
     """
 
     run: str
@@ -165,6 +184,7 @@ class Welcome:
     by: str
     mechanism: Mapping[str, Any]
     offer: Offer
+    round_seconds: float | None = None
 
     @property
     def tag(self) -> str:
@@ -173,7 +193,8 @@ class Welcome:
 
     def body(self) -> dict[str, Any]:
         """As a message."""
-        return {"version": VERSION} | asdict(self)
+        body = {"version": VERSION} | asdict(self)
+        return body if self.round_seconds is not None else {k: v for k, v in body.items() if k != "round_seconds"}
 
     @classmethod
     def read(cls, value: object) -> Self:
@@ -195,7 +216,7 @@ class Welcome:
             raise ProtocolProblem(f"the welcome's token must be 20 to 200 of A-Z, a-z, 0-9, _ and -: {_EVERY_FIELD}")
         if found["remember"] is not None:
             found["remember"] = fields({"remember": found["remember"]}, {"remember": float}, "welcome")["remember"]
-        return cls(**found | {"offer": Offer.read(found["offer"])})
+        return cls(**found | {"offer": Offer.read(found["offer"]), "round_seconds": _round_seconds(value)})
 
 
 def check_run_name(name: str) -> str:
@@ -211,6 +232,13 @@ def check_run_name(name: str) -> str:
     if not isinstance(name, str) or not RUN_NAME.fullmatch(name):
         raise invalid("run", "1 to 63 of a-z, 0-9 and -", repr(name)[:80], "name it like chargers-2026")
     return name
+
+
+def _round_seconds(welcome: Any) -> float | None:
+    """What a welcome says about the length of rounds; None if it says nothing that makes sense: it is for people."""
+    found = welcome.get("round_seconds")
+    usable = isinstance(found, (int, float)) and not isinstance(found, bool) and 0.0 <= found < 1e9
+    return float(found) if usable else None
 
 
 def _refuse(word: str) -> Any:

@@ -24,6 +24,9 @@ from turnout.errors import invalid
 from turnout.privacy import ABSENT, EVERY_REPORT, LAST, Observer
 from turnout.settings import Table
 
+NO_LIMIT = "none"
+"""Instead of a hard limit: there is none, on purpose."""
+
 WORTH_OF_CLIMBING = 100
 """The default bound: so many rounds without participants lift an integral controller's signal to it."""
 
@@ -196,7 +199,8 @@ def _given(values: Mapping[str, Any]) -> dict[str, Any]:
 def rules_from_settings(table: Table) -> Rules:
     """Rules from a table, such as a file of `turnout plan -o`.
 
-    Everything but `safety.missing` has a default::
+    Everything but `safety.missing` has a default (a new run of `turnout serve` also asks for `safety.hard_limit`: a
+    number, or "none")::
 
         [mechanism]                 # clamp with 1.0 per report
         [controller]                # self-tuning
@@ -214,14 +218,16 @@ def rules_from_settings(table: Table) -> Rules:
         >>> rules_from_settings(Table({"safety": {"missing": "absent"}})).timing.deadline
         15.0
     """
-    table.ignore("capacity", "population", "rounds", "seed", "engine", "keep", "schedule", "honest")
+    table.ignore(
+        "capacity", "population", "rounds", "seed", "engine", "keep", "schedule", "honest", "devices", "weight"
+    )
     safety, timing = table.table("safety", {}), table.table("timing", {})
     start, averaging = table.table("start", {}), table.table("averaging", {})
     mechanism = mechanism_from_settings(table.table("mechanism", {"kind": "clamp", "epsilon": 1.0}))
     controller = _controller(table.table("controller", {}))
     limits = (
         safety.text("missing", ""),
-        safety.number("hard_limit", None),
+        _hard_limit(safety),
         safety.number("quorum", 0.5),
         safety.number("most_signal", None),
     )
@@ -239,6 +245,13 @@ def rules_from_settings(table: Table) -> Rules:
         part.finish()
     fixed = (Safety(*limits), Prior(*prior), Averaging(*history), Timing(*seconds))
     return Rules(mechanism, controller, *fixed, wait_for, delta, observer, assuming)
+
+
+def _hard_limit(safety: Table) -> float | None:
+    """As given; the word "none" says that there is none on purpose, which a new run of `turnout serve` asks for."""
+    if safety.take("hard_limit", (int, float, str), "a number, or none", None) in (None, NO_LIMIT):
+        return None
+    return safety.number("hard_limit")
 
 
 def _seconds(timing: Table, name: str) -> float:

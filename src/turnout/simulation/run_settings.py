@@ -8,7 +8,7 @@ from typing import Any
 from turnout.algorithm import Averaging, Controller, Mechanism, Prior, controller_from_settings, mechanism_from_settings
 from turnout.privacy import EVERY_REPORT, SUM, Observer
 from turnout.problem import Problem, population_from_table
-from turnout.settings import Table
+from turnout.settings import FLEET_KEYS, Table
 from turnout.simulation.loop import Progress
 from turnout.simulation.recording import Keep, keep_from_settings
 from turnout.simulation.run import simulate
@@ -87,6 +87,7 @@ def run_from_settings(table: Table) -> Run:
         keep=keep_from_settings(table.table("keep", {})),
         observer=_observer(table, schedule, rounds, len(problem)),
     )
+    table.ignore(*FLEET_KEYS)
     table.finish()
     run.seen_by.check(run.mechanism)
     return run

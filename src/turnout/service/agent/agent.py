@@ -7,7 +7,8 @@ acknowledgement, before the next round is decided. (5) The marker of work, befor
 two of these, the next start resumes from the files: it ends work that was on, sends a bit that is on file and not
 acknowledged, and never tosses for a round that may have been tossed for.
 
-All that ever leaves the device: the code and the nonce, its reports, its token.
+All that ever leaves the device: the code and the nonce, its reports, its token; how many reports are left to it, once
+these are few; and why it leaves, if it leaves.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from turnout.client import LEDGER, Cost, Owner, Seams, cost_from
 from turnout.errors import FileProblem, invalid
 from turnout.privacy import Account
 from turnout.problem import Costs
-from turnout.service import Welcome
+from turnout.service import DECLINED, Welcome
 from turnout.service.agent.agreement import Agreement, Declined
 from turnout.service.agent.connection import Backoff, Dialogue, Halted, HttpWire, RefusedByCoordinator, Wire
 from turnout.service.agent.membership import PENDING, Membership, check_code, enrolled, make_folder, take_folder
@@ -225,6 +226,10 @@ class Agent:
         """
         return None if self._joined is None else self._joined.decider.account(delta)
 
+    def reports_left(self) -> tuple[int, int] | None:
+        """(reports that are left, of how many); None if it has not joined, or releases once: none is used up."""
+        return None if self._joined is None else self._joined.decider.reports_left()
+
     def places(self) -> tuple[Path, Path] | None:
         """Where the ledger and its witness are; None as long as the device has not joined."""
         return None if self._joined is None else self._joined.decider.places()
@@ -278,7 +283,7 @@ class Agent:
             heard, welcome = False, membership.welcome
             assert welcome is not None
             with suppress(Halted):
-                heard = self._dialogue.leave(welcome.token)
+                heard = self._dialogue.leave(welcome.token, DECLINED)
             told = "This device has left the run: to join after all, it needs a new code"
             if not heard:
                 told = f"The coordinator could not be told: ask the operator to revoke device {welcome.tag}"

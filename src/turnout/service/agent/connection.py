@@ -440,10 +440,17 @@ class Dialogue:
             except (ProtocolProblem, ValueError) as error:
                 self._fail(f"a reply that is not of this protocol: {_clean(str(error))}")
 
-    def leave(self, token: str, tries: int = 3) -> bool:
-        """Leave the run; returns whether the coordinator has confirmed it. The device has left in any case."""
+    def leave(self, token: str, reason: str = "", tries: int = 3) -> bool:
+        """Leave the run; returns whether the coordinator has confirmed it. The device has left in any case.
+
+        Args:
+            token: the device's.
+            reason: one of `turnout.service.LEAVING`, for the operator; an older coordinator ignores it.
+            tries: before it is given up.
+        """
+        body = json.dumps({"reason": reason} if reason else {}).encode()
         for _ in range(tries):
-            reply = self._request("POST", LEAVE, b"{}", token)
+            reply = self._request("POST", LEAVE, body, token)
             if reply is not None and reply.status in (200, 401):
                 return True
         return False

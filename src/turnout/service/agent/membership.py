@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
-from turnout.algorithm import Averaging, Prior
+from turnout.algorithm import MECHANISMS, Averaging, Mechanism, Prior
 from turnout.client import DELTA, LEDGER, ROUNDS, has_reported, read_ledger
 from turnout.errors import FileProblem, invalid
 from turnout.files import Disk, InUse, entries_of
@@ -203,7 +203,8 @@ def read_status(folder: str | Path, ledger: str | Path | None = None) -> dict[st
     if membership is not None and membership.welcome is not None:
         welcome = membership.welcome
         found |= {"url": membership.url, "run": welcome.run, "tag": welcome.tag, "weight": welcome.weight}
-        found |= {"joined": welcome.offer.round}
+        found |= {"joined": welcome.offer.round, "round_seconds": welcome.round_seconds}
+        found |= {"uses_reports": not MECHANISMS.get(str(welcome.mechanism.get("kind")), Mechanism).releases_once}
         found |= {"mechanism": dict(welcome.mechanism)} | _rounds(folder / welcome.run / ROUNDS)
     working = _small(folder / MARKER)
     pid = left_over(folder / PROCESS_FILE)

@@ -33,13 +33,13 @@ from turnout.client import (
 from turnout.errors import FileProblem, TurnoutError
 from turnout.privacy import Account
 from turnout.problem import Costs
-from turnout.service import Offer, Report, Welcome
+from turnout.service import SPENT, USUAL_REPORTS, Offer, Report, Welcome, is_little, lasting
 from turnout.service.agent.agreement import Agreement, agree
 from turnout.service.agent.connection import Dialogue, Elsewhere
 from turnout.service.agent.membership import Membership
 from turnout.service.agent.work import Lease, Participation
 
-USUAL_LIMIT = Limit(reports=10_000, epsilon_per_report=1.0)
+USUAL_LIMIT = Limit(reports=USUAL_REPORTS, epsilon_per_report=1.0)
 """What a device allows by default."""
 
 
@@ -140,6 +140,19 @@ class Decider:
         status = self._opened().status()
         if status["stopped_at"] is not None and status["after_stop"] == "leave" and not status["reports_remaining"]:
             raise Stopped(f"all {status['limit_reports']} reports were spent by round {status['stopped_at']}")
+
+    def reports_left(self) -> tuple[int, int] | None:
+        """(reports that are left in the ledger, of how many); None where the device acts on a release."""
+        assert self._agreement is not None  # after `agree`
+        if self._agreement.mechanism.releases_once:
+            return None
+        ledger = self._open_ledger()
+        return ledger.remaining, ledger.limit.reports
+
+    @property
+    def after_stop(self) -> str:
+        """What the device does once they are spent: leave, or follow."""
+        return self._owner.after_stop
 
     def last(self) -> int:
         """The last round on file, or the one before joining."""
@@ -280,6 +293,7 @@ class DeviceRounds:
         self._offer: Offer | None = None
         self._settled = False
         self._conflicts: set[int] = set()  # rounds, since the last one that was answered
+        self._warned: float | None = None  # the share of the budget of which the owner was told last
 
     def one(self) -> RoundDone:
         """The next round, to its end: what is on file and not acknowledged is sent again first, whatever is open."""
@@ -305,7 +319,7 @@ class DeviceRounds:
                 ) from None
             return self._sit_out(round, "missed")
         except (Stopped, BudgetSpent) as spent:
-            return self._leave(round, f"the budget is spent: {spent}")
+            return self._leave(round, f"the budget is spent: {spent}", SPENT if isinstance(spent, Stopped) else "")
         return self._report(round, bit)
 
     def reopen(self) -> None:
@@ -315,7 +329,8 @@ class DeviceRounds:
 
     def _report(self, round: int, bit: bool) -> RoundDone:
         """Send the bit until it is settled; then, and only then, act on it."""
-        told = self._dialogue.report(self._welcome.token, Report(self._welcome.run, round, bit))
+        report = Report(self._welcome.run, round, bit, self._few_left())
+        told = self._dialogue.report(self._welcome.token, report)
         if isinstance(told, Elsewhere):
             return self._astray(round, bit, told)
         self._conflicts.clear()
@@ -380,10 +395,23 @@ class DeviceRounds:
                 self._offer = offer
                 return RoundDone(round, bit, False, 0.0, outcome)
 
-    def _leave(self, round: int, why: str) -> RoundDone:
+    def _few_left(self) -> int | None:
+        """How many reports are left, if few: the operator is told with the report, the owner once for each share."""
+        left, limit = self._decider.reports_left() or (1, 1)
+        share, seconds = is_little(left, limit), self._welcome.round_seconds
+        if share is not None and left and share != self._warned:
+            then = "leaves the run" if self._decider.after_stop == "leave" else "follows public data alone"
+            self._dialogue.noted(
+                f"few of the {limit:,} reports that this device allows are left ({lasting(left, seconds)}); then it "
+                f"{then}. To allow more: turnout join … --reports NUMBER --raise-limit"
+            )
+        self._warned = share
+        return left if share is not None else None
+
+    def _leave(self, round: int, why: str, reason: str = "") -> RoundDone:
         """The budget is spent: end work, leave, and report nothing more."""
         self._lease.end()
         self._dialogue.noted(why)
-        if not self._dialogue.leave(self._welcome.token):
+        if not self._dialogue.leave(self._welcome.token, reason):
             self._dialogue.noted("the coordinator has not confirmed that this device has left")
         return RoundDone(round, None, False, 0.0, LEFT)

@@ -11,10 +11,11 @@ from turnout._lazy import lazy
 
 if TYPE_CHECKING:
     from turnout.service.coordinator.coordinator import Coordinator
-    from turnout.service.coordinator.enrolment import Roll, hashed, issue_codes
+    from turnout.service.coordinator.enrolment import Roll, hashed, issue_codes, why_left
     from turnout.service.coordinator.exporting import DEVICE_COLUMNS, ROUND_COLUMNS, device_rows, export, round_rows
     from turnout.service.coordinator.listing import code_list, device_list, one_code, one_device, roll_of, site_list
     from turnout.service.coordinator.server import Place, begin_or_continue, serve
+    from turnout.service.coordinator.sizing import fitting_fleet
 
 __all__ = [
     "DEVICE_COLUMNS",
@@ -27,6 +28,7 @@ __all__ = [
     "device_list",
     "device_rows",
     "export",
+    "fitting_fleet",
     "hashed",
     "issue_codes",
     "one_code",
@@ -35,6 +37,7 @@ __all__ = [
     "round_rows",
     "serve",
     "site_list",
+    "why_left",
 ]
 
 __getattr__, __dir__ = lazy(
@@ -42,9 +45,10 @@ __getattr__, __dir__ = lazy(
     {
         "coordinator": ("Coordinator",),
         "exporting": ("DEVICE_COLUMNS", "ROUND_COLUMNS", "device_rows", "export", "round_rows"),
+        "sizing": ("fitting_fleet",),
         "server": ("Place", "begin_or_continue", "serve"),
         "listing": ("code_list", "device_list", "one_code", "one_device", "roll_of", "site_list"),
-        "enrolment": ("Roll", "hashed", "issue_codes"),
+        "enrolment": ("Roll", "hashed", "issue_codes", "why_left"),
     },
     library="starlette",
     extra="server",

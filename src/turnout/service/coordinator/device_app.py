@@ -16,6 +16,7 @@ from turnout.service import (
     ENROL,
     LARGEST_BODY,
     LEAVE,
+    LEAVING,
     MISSING,
     NO,
     PREFIX,
@@ -25,8 +26,10 @@ from turnout.service import (
     YES,
     Log,
     ProtocolProblem,
+    Report,
     SparingLog,
     fields,
+    lasting,
     read_json,
 )
 from turnout.service.coordinator.closed_rounds import Answered
@@ -105,7 +108,9 @@ class DeviceApp:
         if refusal is not None:
             return refusal
         try:
-            found = fields(read_json(body), _KINDS, "report")
+            message = read_json(body)
+            found = fields(message, _KINDS, "report")
+            left = Report.left_of(message)
             if not 0 <= found["round"] < 2**53:
                 allowed, got = "from 0 to 2^53 - 1", str(found["round"])[:40]
                 raise ProtocolProblem(f"the report's round must be {allowed}, got {got}: send the one that was offered")
@@ -115,6 +120,10 @@ class DeviceApp:
             return self._over_the_rate(wait)
         if self._events.stopping:  # whoever was just told "pending" reports again at once: nobody is held any more
             return _refusal(503, "stopping", "this coordinator is about to stop: try again", _RETRY)
+        if self._sync.roll.note_left(slot, left):
+            self._log.warning(
+                "a device has few reports left", device=slot, detail=lasting(left or 0, self._sync.rules.timing.round)
+            )
         status, text = await self._answer(slot, found["run"], found["round"], found["participates"], arrived)
         return status, text, _RETRY if status == 429 else ()
 
@@ -235,9 +244,10 @@ class DeviceApp:
         slot, refusal = await self._device(request.scope, self._sync.clock())
         if refusal is not None:
             return _response(refusal)
-        if await self._bodies.read(request.receive) is None:
+        body = await self._bodies.read(request.receive)
+        if body is None:
             return _response(_NO_BODY)
-        await self._sync.withdraw(slot, "device", "left")
+        await self._sync.withdraw(slot, "device", "left", _reason(body))
         return JSONResponse({"left": True})
 
     async def _openapi(self, request: Request) -> Response:
@@ -261,6 +271,15 @@ class DeviceApp:
     def _over_the_rate(self, wait: float) -> Answer:
         self._events.count("requests over the rate")
         return _slower(wait)
+
+
+def _reason(body: bytes) -> str:
+    """Why a device leaves, in our words; empty if it does not say, or says what we do not know."""
+    try:
+        said = read_json(body)
+    except ValueError:
+        return ""
+    return LEAVING.get(str(said.get("reason")), "") if isinstance(said, dict) else ""
 
 
 def _refusal(status: int, error: str, message: str, headers: Headers = ()) -> Answer:

@@ -47,6 +47,7 @@ class DeviceRequests:
             by=rules.averaging.by,
             mechanism=rules.mechanism.settings(),
             offer=offer,
+            round_seconds=rules.timing.round,
         )
 
     def report(self, slot: int, participates: bool) -> Entry:

@@ -6,6 +6,7 @@ import asyncio
 import base64
 import hashlib
 import json
+import re
 import secrets
 import time
 from collections import Counter
@@ -14,8 +15,8 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 import numpy as np
 
 from turnout.errors import invalid
-from turnout.service import MISSING, Codes, Log, Members, Offer
-from turnout.service.store import Device, Enrolment, Names, Store, StoreProblem
+from turnout.service import LEAVING, MISSING, Codes, Log, Members, Offer
+from turnout.service.store import Change, Device, Enrolment, Names, Store, StoreProblem
 
 GONE_AFTER = 3
 """Rounds without a report after which a device is gone: no round waits for it; it is still a member, and returns by
@@ -37,12 +38,16 @@ class Roll:
         slots: from a token's hash to the slot, of members alone.
         revision: every change up to this one has been taken; whoever knows that sets it.
         missed: rounds in a row without a report, by slot.
+        few_left: the reports that are left to a device, by slot, of those that say so because they are few. Only this
+            process knows them, and after a restart again with their next reports.
     """
 
     def __init__(self) -> None:
         self.slots: dict[bytes, int] = {}
         self.revision = -1
         self.missed: list[int] = []
+        self.few_left: dict[int, int] = {}
+        self._told: dict[int, int] = {}
         self._devices: list[Device] = []
         self._members: Members | None = None
 
@@ -63,6 +68,8 @@ class Roll:
                 self._devices[device.slot] = device
             if device.left is None:
                 self.slots[device.token] = device.slot
+            else:
+                self.few_left.pop(device.slot, None)
             self._members = None
 
     def members(self) -> Members:
@@ -91,12 +98,41 @@ class Roll:
         heard += [True] * (len(self.missed) - len(heard))  # joined since: nothing missed yet
         self.missed = [0 if here else count + 1 for here, count in zip(heard, self.missed, strict=True)]
 
+    def note_left(self, slot: int, left: int | None) -> bool:
+        """What a device says about the reports that are left to it; None: enough. Returns whether to warn of it: at
+        the first time, and when a tenth of that is left."""
+        if left is None:
+            if self.few_left.pop(slot, None) is not None:
+                self._told.pop(slot, None)
+            return False
+        self.few_left[slot] = left
+        if slot in self._told and left > self._told[slot] // 10:
+            return False
+        self._told[slot] = left if slot not in self._told else -1
+        return True
+
     def gone(self) -> int:
         """Members that are not waited for."""
         return sum(
             device.left is None and missed >= GONE_AFTER
             for device, missed in zip(self._devices, self.missed, strict=True)
         )
+
+
+def why_left(changes: Iterable[Change]) -> dict[int, str]:
+    """Why devices are no members any more, in words, by slot, from lines of the audit log.
+
+    Example:
+        >>> why_left([Change(0.0, "device", "left", "device 3: its budget of reports is spent")])
+        {3: 'its budget of reports is spent'}
+    """
+    found: dict[int, str] = {}
+    usual = {"left": "it gave no reason", "revoked": "revoked"}
+    for change in changes:
+        if change.what in usual and (said := re.match(r"device (\d+)", change.detail)):
+            told = (words for words in LEAVING.values() if change.detail.startswith(f"{said[0]}: {words}"))
+            found[int(said[1])] = next(told, usual[change.what])
+    return found
 
 
 log = Log("coordinator")

@@ -7,20 +7,27 @@ from __future__ import annotations
 
 import asyncio
 import math
+import re
 import time
-from collections import deque
+from collections import Counter, deque
 from dataclasses import replace
 from typing import Any
 
 from turnout.algorithm import Presence, widest
 from turnout.errors import invalid
 from turnout.privacy import LOST_ROUNDS, PublicAccount, shown
-from turnout.service import ClosedRound, unpack_presence
+from turnout.service import ClosedRound, Log, budget_of, unpack_presence
 from turnout.service.coordinator.coordinator import Coordinator
-from turnout.service.coordinator.enrolment import issue_codes
+from turnout.service.coordinator.enrolment import issue_codes, why_left
 from turnout.service.coordinator.listing import MOST_SITES, code_list, device_list, one_code, site_list
+from turnout.service.operator import troubles
 from turnout.service.store import Change, Names
 from turnout.version import __version__
+
+log = Log("coordinator")
+
+LOG_EVERY = 5.0
+"""Seconds between two looks at what is wrong, for the log; the page and `turnout status` look by themselves."""
 
 REMEMBERED = 1000
 """Closed rounds that the page can draw."""
@@ -42,6 +49,8 @@ class Overview:
         self._public = PublicAccount(rules.mechanism, rules.delta, rules.observers[0])
         self._account = self._count_up(0)
         self._rounds: deque[dict[str, Any]] = deque(maxlen=REMEMBERED)
+        self._why, self._lines = dict[int, str](), 0
+        self._troubles, self._looks = dict[str, str](), 0
 
     async def load(self) -> None:
         """Read the last rounds from the store, and whether it was ever restored; once, before anyone looks."""
@@ -50,6 +59,7 @@ class Overview:
             observer = replace(rules.observers[0], assuming=(*rules.assuming, LOST_ROUNDS))
             self._public = PublicAccount(rules.mechanism, rules.delta, observer)
             self._account = self._count_up(0)
+        await self._read_why()
         first = max(0, sync.open.number - REMEMBERED)
         self._rounds.extend(await sync.call(lambda: list(map(_as_numbers, sync.store.history(first)))))
 
@@ -58,6 +68,10 @@ class Overview:
         version = -1
         while not self._events.stopping:
             self._note(self._sync.closed.last)
+            await self._read_why()
+            if self._sync.clock() >= self._began + LOG_EVERY * (1 + self._looks):
+                self._looks = int((self._sync.clock() - self._began) / LOG_EVERY)
+                self._log_troubles()
             reports = self._reports_at_most()
             if 1.005 * reports > self._account["reports"] >= EXACT_REPORTS:
                 self._account = await asyncio.to_thread(self._count_up, _with_room(reports))
@@ -95,6 +109,10 @@ class Overview:
             "version": __version__,
             "uptime": round(sync.clock() - self._began, 1),
             "account": self._at_most(),
+            "budget": budget_of(rules),
+            "running_out": len(sync.roll.few_left),
+            "least_reports_left": min(sync.roll.few_left.values(), default=None),
+            "left_because": dict(Counter(self._why.values())),
             "faults": dict(self._events.faults),
             "counters": dict(self._events.counters) | {"held": len(open.held)},
         }
@@ -143,7 +161,27 @@ class Overview:
 
     async def devices(self, **asked: Any) -> dict[str, Any]:
         """A page of the list of devices, and the open round; as of `device_list`."""
-        return {"round": self._sync.open.number} | device_list(self._sync.roll, **asked)
+        await self._read_why()
+        found = device_list(self._sync.roll, **asked)
+        for line in found["devices"]:
+            line["why"] = self._why.get(line["number"]) if line["left"] is not None else None
+        return {"round": self._sync.open.number} | found
+
+    async def _read_why(self) -> None:
+        """Why devices have left, from the new lines of the audit log, if more have left than is known."""
+        if len(self._why) < len(self._sync.roll) - len(self._sync.roll.slots):
+            lines = await self._sync.call(self._sync.store.changes, self._lines)
+            self._lines += len(lines)
+            self._why |= why_left(lines)
+
+    def _log_troubles(self) -> None:
+        """Log what is wrong when it begins and when it ends: an operator may look at the log alone."""
+        found = {re.sub(r"[\d.,e+-]*\d", "…", text.partition(":")[0]): text for text in troubles(self.snapshot())}
+        for kind in found.keys() - self._troubles.keys():
+            log.warning("trouble", reason=found[kind])
+        for kind in self._troubles.keys() - found.keys():
+            log.info("trouble is over", reason=self._troubles[kind].partition(":")[0])
+        self._troubles = found
 
     async def sites(self) -> dict[str, Any]:
         """The sites and who is there, and how many sites there are; as of `site_list`."""
@@ -160,10 +198,9 @@ class Overview:
 
     def _reachable(self) -> list[float]:
         """The least and the most turnout, on average, of those who can be counted on, at any signal."""
-        members, limit = self._sync.roll.members(), self._sync.rules.safety.hard_limit
+        members = self._sync.roll.members()
         weight = float(members.weight[members.here & self._presence().expected].sum())
-        top = math.inf if limit is None else limit
-        return [min(float(chance) * weight, top) for chance in widest(self._sync.rules.mechanism)]
+        return [float(chance) * weight for chance in widest(self._sync.rules.mechanism)]
 
     def _reports_at_most(self) -> int:
         """That any device has made in this run: in every round, the open one and those that a restore has lost."""

@@ -18,6 +18,7 @@ from turnout.service import check_run_name, first_position, rules_from_settings
 from turnout.service.coordinator.coordinator import Coordinator
 from turnout.service.coordinator.device_app import DeviceApp
 from turnout.service.coordinator.overview import Overview
+from turnout.service.coordinator.sizing import for_a_new_run
 from turnout.service.http import Bound, Bounds, Listener, serve_listeners
 from turnout.service.operator import LOOPBACK, operator_app
 from turnout.service.store import Run, Store, check_capacity
@@ -57,7 +58,8 @@ def begin_or_continue(store: Store, name: str | None, given: Mapping[str, Any]) 
     Args:
         store: open.
         name: of a new run; made from the time unless given.
-        given: settings as `rules_from_settings` takes them, and `capacity`.
+        given: settings as `rules_from_settings` takes them, and `capacity`. A new run also needs
+            `safety.hard_limit` (a number or "none"), and may have `devices`, the fleet's planned size.
 
     Raises:
         ValueError: something is missing for a new run, or differs from what the run has.
@@ -78,6 +80,7 @@ def _begin(store: Store, name: str | None, given: Mapping[str, Any], capacity: f
     if capacity is None:
         raise invalid("--capacity", "given for a new run", "nothing", "give the turnout that is needed in each round")
     name = check_run_name(name or time.strftime("run-%Y%m%d-%H%M%S", time.gmtime()))
+    given = for_a_new_run(given, capacity)
     rules, run = rules_from_settings(Table(given)), Run(name, _settings(given), time.time())
     check_capacity(capacity, rules.safety.hard_limit)
     store.begin(run, first_position(rules), capacity)

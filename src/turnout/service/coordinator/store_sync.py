@@ -180,9 +180,9 @@ class StoreSync:
         """Change what a device is called."""
         self._take_devices([await self.call(self.store.rename, slot, who, **names)])
 
-    async def withdraw(self, slot: int, who: str, what: str) -> None:
+    async def withdraw(self, slot: int, who: str, what: str, why: str = "") -> None:
         """Take a device off the roll: its token is void at once, and the open round does not wait for it."""
-        self._take_devices([await self.call(self.store.withdraw, slot, who, what)])
+        self._take_devices([await self.call(self.store.withdraw, slot, who, what, why)])
         self.open.held.wake(slot)
 
     async def enrol(self, enrolments: Sequence[Enrolment]) -> tuple[list[Device | None], Offer]:

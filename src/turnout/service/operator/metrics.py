@@ -24,6 +24,8 @@ _GAUGES = {
     "heard": "Devices that have reported in the open round.",
     "late": "Devices that are expected and have not reported in the open round.",
     "gone": "Devices that missed the last rounds; rounds do not wait for them.",
+    "running_out": "Devices that have a tenth or less of the reports that their owners allow.",
+    "least_reports_left": "Reports that are left to the first of them.",
     "waiting_for": "Devices still to enrol before the first round closes.",
     "returning": "Devices that have returned from an absence, and are counted again within a few rounds.",
     "frozen": "1 if the signal did not follow the last closed round: too few decided by it.",
@@ -147,13 +149,37 @@ def troubles(snapshot: Mapping[str, Any]) -> list[str]:
     members, gone = snapshot.get("members") or 0, snapshot.get("gone") or 0
     if members and gone >= members:
         found.append("no device has reported lately: all are gone")
+    if not members and snapshot.get("left_because"):
+        why = ", ".join(f"{count:,} ({words})" for words, count in snapshot["left_because"].items())
+        found.append(f"no device is a member any more; left have: {why}")
     if snapshot.get("frozen"):
         found.append("the signal is frozen: too few devices decided by it")
-    found += _capacity_troubles(snapshot)
+    found += _capacity_troubles(snapshot) + _budget_troubles(snapshot)
     open_seconds, deadline = snapshot.get("open_seconds") or 0.0, snapshot.get("deadline") or math.inf
     if members and not snapshot.get("waiting_for") and open_seconds > 2.0 * deadline + 1.0:
         found.append(f"the round does not close: open for {open_seconds:.0f} s, its deadline is {deadline:g} s")
     return found
+
+
+def _budget_troubles(snapshot: Mapping[str, Any]) -> list[str]:
+    """Devices will leave soon, because their reports are spent."""
+    from turnout.service import lasting
+
+    few, left = snapshot.get("running_out") or 0, snapshot.get("least_reports_left")
+    if not few or left is None:
+        return []
+    first, members = lasting(left, snapshot.get("round_seconds")), snapshot.get("members") or 0
+    remedy = "ask their owners for more (turnout join --reports NUMBER --raise-limit)"
+    return [f"few reports are left to {few:,} of {members:,} devices: the first of them has {first}; {remedy}"]
+
+
+def _what_would_do(capacity: float, least: float, most: float, members: int) -> str:
+    """A capacity, or a number of members like these, that would do."""
+    if capacity > most:
+        needed = math.ceil(members * capacity / most) if most > 0.0 else math.ceil(capacity)
+        return f"It takes {needed:,} such devices, or a smaller capacity"
+    fewest = math.floor(members * capacity / least)
+    return f"It takes {fewest:,} such devices or fewer, a larger capacity, or a run whose box is elsewhere (--devices)"
 
 
 def _capacity_troubles(snapshot: Mapping[str, Any]) -> list[str]:
@@ -164,7 +190,8 @@ def _capacity_troubles(snapshot: Mapping[str, Any]) -> list[str]:
         away = (snapshot.get("gone") or 0) + (snapshot.get("returning") or 0)
         who = f"the {max(0, members - away)} devices that can be counted on" if away else f"{members} devices"
         why = f"{who} have a turnout of {least:.4g} to {most:.4g} on average, whatever the signal"
-        return [f"the capacity of {capacity:.6g} cannot be met: {why}; the signal waits"]
+        remedy = _what_would_do(capacity, least, most, max(1, members - away))
+        return [f"the capacity of {capacity:.6g} cannot be met: {why}; the signal waits. {remedy}"]
     if (snapshot.get("signal") or 0.0) >= (snapshot.get("most_signal") or math.inf):
         return ["the signal is at its bound, and too few participate: devices are gone, or their costs are too high"]
     return []

@@ -267,8 +267,9 @@ class SqlStore:
 
         return self._write(work, again=True)
 
-    def withdraw(self, slot: int, who: str, what: str) -> Device:
+    def withdraw(self, slot: int, who: str, what: str, why: str = "") -> Device:
         """The device is no member from the open round on (`what`: "left", "revoked"); again, it changes nothing.
+        The log also has why, in words.
 
         Raises:
             ValueError: there is no such device.
@@ -282,7 +283,7 @@ class SqlStore:
             sql = "UPDATE devices SET left_in = ?, revision = ? WHERE slot = ?"
             tables.do(sql, left.left, left.revision, slot)
             tables.do("UPDATE state SET revision = ?", left.revision)
-            _note(tables, who, what, f"device {slot}{_named([device.names])}")
+            _note(tables, who, what, f"device {slot}{f': {why}' if why else ''}{_named([device.names])}")
             return left
 
         return self._write(work, again=True)

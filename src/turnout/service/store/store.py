@@ -311,8 +311,9 @@ class Store(Protocol):
         """Change what a device is called; the audit log has the old and new names."""
         ...
 
-    def withdraw(self, slot: int, who: str, what: str) -> Device:
-        """The device is no member from the open round on (`what`: "left", "revoked"); again, it changes nothing."""
+    def withdraw(self, slot: int, who: str, what: str, why: str = "") -> Device:
+        """The device is no member from the open round on (`what`: "left", "revoked"); again, it changes nothing.
+        The log also has why, in words."""
         ...
 
     def merge(self, round: int, codes: Codes) -> Codes:

@@ -50,20 +50,25 @@ const lineOf = (device) => {
   const note = element("span", device.state === "left" ? `in round ${number(device.left)}` : `missed ${number(device.missed)}`, "note");
   if (device.state !== "left") note.append(element("span", " in a row", "wide"));
   if (device.missed !== 0) is.append(note);
+  if (device.why) is.append(element("span", device.why, "note why"));
   const act = element("td", "");
   if (device.state !== "left") {
     const button = Object.assign(element("button", "Revoke…", "quiet"), { type: "button" });
     button.setAttribute("aria-label", `Revoke device ${device.number}`);
     act.append(button);
   }
-  row.append(head, nameOf(device), tag, element("td", number(device.weight), "wide"), element("td", `round ${number(device.joined)}`, "wide"), is, act);
+  row.append(head, nameOf(device), tag, element("td", number(device.weight), "wide"), element("td", `round ${number(device.joined)}`, "wide"), is);
+  if (device.state === "left") is.colSpan = 2; // nothing to revoke: the room is for the reason
+  else row.append(act);
   return row;
 };
 
 // Changes a row only where it differs, so that the focus and a selection survive.
 const renewed = (row, made) => {
   if (!row) return made;
-  [...made.children].forEach((cell, i) => { if (!cell.isEqualNode(row.children[i])) row.children[i].replaceWith(cell); });
+  const cells = [...made.children];
+  cells.forEach((cell, i) => { if (!cell.isEqualNode(row.children[i])) row.children[i].replaceWith(cell); });
+  while (row.children.length > cells.length) row.lastElementChild.remove();
   return row;
 };
 

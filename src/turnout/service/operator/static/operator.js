@@ -37,6 +37,7 @@ const show = () => {
   by("gone").className = now.gone > 0.5 * now.members ? "value alarm" : "value";
   showNotices(now);
   say("account", now.account.text);
+  say("budget", now.budget ? `Budgets: ${now.budget}.` : "");
   showFaults(now.faults);
   for (const button of by("modes").children)
     button.disabled = button.dataset.mode === now.mode || (button.dataset.mode === "draining" && now.mode !== "running");

@@ -1,0 +1,111 @@
+"""A plan as numbers, as lines for people and as a settings file."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from turnout.plan import Plan
+
+
+def summary(found: Plan, at_least: float | None = None) -> dict[str, Any]:
+    """A plan as plain numbers and words."""
+    goal, outlook = found.goal, found.outlook
+    low, high = outlook.band
+    facts: dict[str, Any] = {
+        "clients": len(goal.problem),
+        "capacity": goal.problem.capacity,
+        "rounds": goal.rounds,
+        "mechanism": found.mechanism.settings(),
+        "controller": outlook.controller.settings(),
+        "start": {"average": found.start.average, "rounds": found.start.rounds},
+        "averaging": {"by": goal.averaging.by},
+        "total_epsilon": found.account.epsilon,
+        "delta": found.account.delta,
+        "against": found.account.against,
+        "assumptions": list(found.account.assumptions),
+        "account": repr(found.account),
+        "cost_gap_percent": 100.0 * outlook.gap,
+        "cost_gap_band_percent": [100.0 * low, 100.0 * high],
+        "turnout_spread": outlook.forecast.spread,
+        "signal": outlook.forecast.signal,
+        "settling_rounds": outlook.settling_rounds,
+        "others": [_other(offer) for offer in found.others],
+    }
+    if at_least is not None:
+        facts |= {
+            "at_least": at_least,
+            "chance_of_at_least": outlook.chance_of_at_least(at_least, goal.problem.capacity),
+        }
+    return facts
+
+
+def _other(offer: Any) -> dict[str, Any]:
+    known = offer.mechanism is not None
+    return {
+        "name": offer.name,
+        "mechanism": offer.mechanism.settings() if known else None,
+        "total_epsilon": offer.account.epsilon if known else None,
+        "assumptions": list(offer.account.assumptions) if known else [],
+        "cost_gap_percent": 100.0 * offer.gap if known else None,
+        "rejected_because": offer.against_it,
+    }
+
+
+def print_forecast(found: Plan, facts: dict[str, Any]) -> None:
+    """Start, cost and turnout."""
+    low, high = facts["cost_gap_band_percent"]
+    typer.echo(f"start       a public average of {found.start.average:.3g}, worth {found.start.rounds:g} rounds")
+    typer.echo(
+        f"cost        {facts['cost_gap_percent']:.2f} % above the optimum (95 % interval: {low:.2f} to {high:.2f} %)"
+    )
+    typer.echo(f"turnout     {facts['capacity']:,.10g} ± {facts['turnout_spread']:,.1f}")
+    if "at_least" in facts:
+        often = 100 * facts["chance_of_at_least"]
+        typer.echo(f"            at least {facts['at_least']:g} participate in {often:.1f} % of the rounds")
+
+
+def print_rejected(facts: dict[str, Any]) -> None:
+    """The other mechanisms."""
+    typer.echo("alternatives rejected")
+    for other in facts["others"]:
+        typer.echo(f"  {other['name']:<20}{other['rejected_because']}")
+
+
+def write_settings(path: Path, settings: dict[str, Any], facts: dict[str, Any]) -> None:
+    """The settings as TOML, with the forecast as a comment."""
+    from turnout.files import whole_file
+
+    lines = [f"# {facts['account']}", f"# expected: {facts['cost_gap_percent']:.2f} % above the optimum"]
+    tables = {name: value for name, value in settings.items() if isinstance(value, dict)}
+    lines += [f"{name} = {_toml(value)}" for name, value in settings.items() if name not in tables]
+    for name, table in tables.items():
+        lines += _table(name, table)
+    with whole_file(path) as file:
+        file.write(("\n".join(lines) + "\n").encode())
+
+
+def _table(name: str, table: dict[str, Any]) -> list[str]:
+    """A table with its subtables; a list of tables (groups of clients) becomes an array of tables."""
+    lines = ["", f"[{name}]"]
+    lines += [f"{key} = {_toml(value)}" for key, value in table.items() if not _is_tables(value) and value is not None]
+    for key, value in table.items():
+        for group in value if _is_tables(value) else ():
+            lines += ["", f"[[{name}.{key}]]", *(f"{inner} = {_toml(item)}" for inner, item in group.items())]
+    return lines
+
+
+def _is_tables(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and isinstance(value[0], dict)
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f"{key} = {_toml(item)}" for key, item in value.items()) + " }"
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(_toml(item) for item in value)}]"
+    return json.dumps(value) if isinstance(value, (str, bool, int)) else repr(float(value))

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from turnout.errors import invalid
-from turnout.service import MISSING, YES, ClosedRound, Codes, Position
+from turnout.service import MISSING, YES, ClosedRound, Codes, Position, RulesVersion, differences
 from turnout.service.store import store
 from turnout.service.store.schema import (
     COLUMNS,
@@ -28,6 +28,8 @@ from turnout.service.store.schema import (
     run_of,
     run_row,
     selection,
+    version_of,
+    version_row,
 )
 from turnout.service.store.store import (
     DRAINING,
@@ -110,12 +112,15 @@ class SqlStore:
     def change(self, who: str, *, capacity: float | None = None, mode: str | None = None) -> Control:
         """Set one of them or both; the log has the old and new values, or nothing if they are the same."""
         if capacity is not None:
-            _check_capacity(capacity, self.run())
+            _check_capacity(capacity)
         if mode is not None and mode not in MODES:
             raise invalid("mode", f"one of {', '.join(MODES)}", repr(mode), "'paused' closes no round until 'running'")
 
         def work(tables: Tables) -> Control:
-            old = control_of(self._state(tables))
+            state = self._state(tables)
+            old = control_of(state)
+            if capacity is not None:
+                self._check_limits(tables, capacity, position_of(state).round)
             new = replace(
                 old,
                 capacity=old.capacity if capacity is None else float(capacity),
@@ -124,6 +129,57 @@ class SqlStore:
             return self._set_control(tables, old, new, who)
 
         return self._write(work, again=True)
+
+    def rules(self, after: int = 0) -> list[RulesVersion]:
+        """The versions of the rules with a number above `after`, the oldest first; the first is the run's own."""
+        return self._read(lambda tables: self._versions(tables, after))
+
+    def change_rules(self, settings: Mapping[str, Any], after: int, who: str, since: int = 0) -> RulesVersion:
+        """Make a new version of the rules; the audit log has what differs. The same settings change nothing.
+
+        Raises:
+            StoreProblem: somebody else has made a version since.
+            ValueError: the hard limit would be below the capacity.
+        """
+
+        def work(tables: Tables) -> RulesVersion:
+            state, newest = self._state(tables), self._versions(tables)[-1]
+            changes = list(differences(newest.settings, settings))
+            if not changes:
+                return newest
+            if newest.number != after:
+                raise StoreProblem(f"{self.place}: the rules were changed meanwhile: look at them, and try again")
+            first = max(position_of(state).round + 1, newest.since, since)
+            made = RulesVersion(newest.number + 1, first, dict(settings), time.time(), who)
+            tables.do(insertion("rules"), *version_row(made))
+            control = control_of(state)
+            self._check_limits(tables, control.capacity, position_of(state).round)
+            tables.do("UPDATE state SET revision = ?", control.revision + 1)
+            told = ", ".join(f"{name} {_short(one)} -> {_short(other)}" for name, one, other in changes)
+            _note(tables, who, "rules", f"version {made.number} from round {first} on: {told}")
+            return made
+
+        return self._write(work, again=True)
+
+    def _versions(self, tables: Tables, after: int = 0) -> list[RulesVersion]:
+        later = [version_of(row) for row in tables.all(selection("rules", "WHERE number > ? ORDER BY number"), after)]
+        row = None if after else tables.one(selection("run"))
+        if row is None:
+            return later
+        run = run_of(row)
+        return [RulesVersion(1, 0, run.settings, run.begun_at, "run begun"), *later]
+
+    def _check_limits(self, tables: Tables, capacity: float, round: int) -> None:
+        """No capacity is above a hard limit that is in force, or will be."""
+        versions = self._versions(tables)
+        coming = [version for version in versions if version.since > round]
+        now = next(version for version in reversed(versions) if version.since <= round)
+        for version in (now, *coming):
+            limit = version.settings.get("safety", {}).get("hard_limit")
+            if limit is not None and capacity > limit:
+                where = f" from round {version.since} on" if version.since > round else ""
+                remedy = "give less, or raise the limit first with `turnout operate rules`"
+                raise invalid("capacity", f"at most the hard limit of {limit:g}{where}", f"{capacity:g}", remedy)
 
     def add_codes(self, codes: Sequence[bytes], weight: int, expires_at: float | None, who: str) -> None:
         """Make one-time codes valid (by their hashes); the log has how many, of what weight."""
@@ -316,10 +372,13 @@ def _note(tables: Tables, who: str, what: str, detail: str) -> None:
     tables.do(insertion("log"), line, time.time(), who, what, detail)
 
 
-def _check_capacity(capacity: float, run: Run | None = None) -> None:
+def _check_capacity(capacity: float) -> None:
     if not 0.0 < capacity < math.inf:
         raise invalid("capacity", "above 0 and finite", capacity, "give the turnout that is needed in each round")
-    limit = None if run is None else run.settings.get("safety", {}).get("hard_limit")
-    if limit is not None and capacity > limit:
-        remedy = "give less: a hard limit is fixed when a run begins"
-        raise invalid("capacity", f"at most the hard limit of {limit:g}", capacity, remedy)
+
+
+def _short(value: object) -> str:
+    """A setting in the audit log; a list is not written out."""
+    if value is None:
+        return "none"
+    return f"{value:g}" if isinstance(value, float) else f"{len(value)} numbers" if isinstance(value, list) else f"{value}"

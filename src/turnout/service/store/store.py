@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from turnout.errors import TurnoutError
-from turnout.service import ClosedRound, Codes, Position
+from turnout.service import ClosedRound, Codes, Position, RulesVersion
 
-SCHEMA = 1
+SCHEMA = 2
 """The version of the tables; an older store is brought up to it on opening, a newer one is refused."""
 
 RUNNING, DRAINING, PAUSED, STOPPED = "running", "draining", "paused", "stopped"
@@ -48,7 +48,7 @@ class Run:
 
     Attributes:
         name: of the run.
-        settings: its rules, as `Rules.settings` gives them.
+        settings: the rules that it began with, as `Rules.settings` gives them; `Store.rules` has the later versions.
         begun_at: the wall clock, seconds since 1970.
     """
 
@@ -162,6 +162,28 @@ class Store(Protocol):
 
     def change(self, who: str, *, capacity: float | None = None, mode: str | None = None) -> Control:
         """Set one of them or both; the audit log has the old and new values."""
+        ...
+
+    def rules(self, after: int = 0) -> list[RulesVersion]:
+        """The versions of the rules with a number above `after`, the oldest first; the first is the run's own."""
+        ...
+
+    def change_rules(self, settings: Mapping[str, Any], after: int, who: str, since: int = 0) -> RulesVersion:
+        """Make a new version of the rules; the audit log has what differs. The same settings change nothing.
+
+        Args:
+            settings: all of them, as `Rules.settings` gives them.
+            after: the number of the newest version, which these were made from.
+            who: for the audit log.
+            since: the first round under it; at least the one after the open one.
+
+        Returns:
+            The newest version.
+
+        Raises:
+            StoreProblem: somebody else has made a version since.
+            ValueError: the hard limit would be below the capacity.
+        """
         ...
 
     def add_codes(self, codes: Sequence[bytes], weight: int, expires_at: float | None, who: str) -> None:

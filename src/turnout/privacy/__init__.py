@@ -30,13 +30,14 @@ from turnout.privacy.observer import (
     OTHERS_REPORT,
     PUBLIC_DESIGN,
     PUBLIC_HISTORY,
+    RELEASED_FOR_EACH,
     RELEASED_ONCE,
     SUM,
     TRUSTED_AGGREGATOR,
     UNWITNESSED,
     Observer,
 )
-from turnout.privacy.spending import UNKNOWN, Kind, Spending, plain, total_of
+from turnout.privacy.spending import UNKNOWN, Kind, Spending, kind_of, plain, total_of
 from turnout.privacy.sum_only import total_epsilon_of_plan, total_epsilon_sum_only
 
 __all__ = [
@@ -52,6 +53,7 @@ __all__ = [
     "OTHERS_REPORT",
     "PUBLIC_DESIGN",
     "PUBLIC_HISTORY",
+    "RELEASED_FOR_EACH",
     "RELEASED_ONCE",
     "SUM",
     "TRUSTED_AGGREGATOR",
@@ -70,6 +72,7 @@ __all__ = [
     "certificate",
     "combined_epsilon",
     "floor",
+    "kind_of",
     "least_epsilon",
     "lemma_epsilon",
     "network_epsilon",

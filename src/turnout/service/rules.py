@@ -310,6 +310,11 @@ class RulesVersion:
         return rules_from_settings(Table(dict(self.settings)))
 
     @cached_property
+    def mechanism(self) -> str:
+        """The mechanism's settings as one text, in whatever form an older release has stored them."""
+        return json.dumps(self.rules.mechanism.settings(), sort_keys=True)
+
+    @cached_property
     def name(self) -> str:
         """What devices know it by: the number, and a part of the hash of all that they are told, the mechanism. After a
         restore another version may get the same number, and devices must notice. The first one has no name: "".
@@ -355,7 +360,7 @@ class RulesVersions(Sequence[RulesVersion]):
     def same_mechanism(self, one: int, other: int) -> bool:
         """Whether two rounds have the same mechanism."""
         first, second = self.at(one), self.at(other)
-        return first is second or bool(first.settings["mechanism"] == second.settings["mechanism"])
+        return first is second or first.mechanism == second.mechanism
 
 
 def settings_over(has: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
@@ -399,18 +404,25 @@ def changed_settings(has: Mapping[str, Any], given: Mapping[str, Any]) -> dict[s
         >>> changed_settings(has, {"timing": {"round": 30}})["timing"]["deadline"]
         45.0
     """
+    has = _plain(rules_from_settings(Table(dict(has))))  # as this release writes them
     merged = settings_over(has, given)
     for name in ("safety", "timing", "mechanism"):
         if not isinstance(merged[name], dict):
             raise invalid(name, "a table", repr(merged[name]), f"write --set {name}.… = …")
     merged["safety"] = {name: value for name, value in merged["safety"].items() if value != NONE}
     merged["timing"] = _followed(Timing(**has["timing"]), merged["timing"], given.get("timing", {}))
-    found: dict[str, Any] = json.loads(json.dumps(rules_from_settings(Table(merged)).settings()))
+    found = _plain(rules_from_settings(Table(merged)))
     for path, one, other in differences(has, found):
         why = FIXED.get(path) or FIXED.get(path.partition(".")[0])
         if why is not None:
             remedy = f"{why}: begin another run for it. What may change: {CHANGEABLE}"
             raise invalid(path, f"{one!r}, as the run began with it", repr(other), remedy)
+    return found
+
+
+def _plain(rules: Rules) -> dict[str, Any]:
+    """The settings as JSON holds them."""
+    found: dict[str, Any] = json.loads(json.dumps(rules.settings()))
     return found
 
 

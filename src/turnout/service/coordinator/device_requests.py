@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from turnout.service import Welcome
+from turnout.service import Proposal, Welcome
 from turnout.service.coordinator.closed_rounds import Answered, Replays
 from turnout.service.coordinator.enrolment import EnrolmentQueue, hashed
 from turnout.service.coordinator.open_round import Entry
@@ -36,7 +36,8 @@ class DeviceRequests:
         found = await self.enrolments.enrol(code, nonce)
         if found is None:
             return None
-        (token, device, offer), rules = found, self._sync.rules
+        token, device, offer = found
+        rules = self._sync.versions.at(offer.round).rules
         return Welcome(
             run=self._sync.run.name,
             token=token,
@@ -48,6 +49,22 @@ class DeviceRequests:
             mechanism=rules.mechanism.settings(),
             offer=offer,
         )
+
+    def proposal(self) -> Proposal:
+        """The version of the rules that is in force, and the open round."""
+        sync = self._sync
+        return Proposal(sync.run.name, sync.rules.mechanism.settings(), sync.open.offered)
+
+    def must_update(self, slot: int, named: str) -> bool:
+        """Whether a report of the open round was decided under another mechanism, by a device unaware of versions.
+
+        Such a device names none, and goes on with the mechanism that it joined under. One that does know may send a
+        stored bit again: that counts, whatever it was decided under.
+        """
+        sync = self._sync
+        if named or len(sync.versions) == 1:
+            return False
+        return not sync.versions.same_mechanism(sync.roll[slot].joined, sync.open.number)
 
     def report(self, slot: int, participates: bool) -> Entry:
         """Enter a bit for the open round."""

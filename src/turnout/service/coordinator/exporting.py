@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from turnout.algorithm import ClientState
 from turnout.errors import invalid
-from turnout.service import MISSING, NO, REFUSED, YES, Codes, Members, Rules, rules_from_settings
+from turnout.service import MISSING, NO, REFUSED, YES, Codes, Members, Rules, RulesVersion, RulesVersions
 from turnout.service.coordinator.enrolment import Roll
 from turnout.service.store import Store, StoreProblem
-from turnout.settings import Table
 from turnout.simulation import Keep, Trajectory
 from turnout.version import __version__
 
@@ -81,7 +81,8 @@ def export(store: Store) -> Trajectory:
     run = store.run()
     if run is None:
         raise StoreProblem("the store has no run yet: there is nothing to export")
-    rules, roll = rules_from_settings(Table(dict(run.settings))), Roll()
+    versions, roll = RulesVersions(store.rules()), Roll()
+    rules = versions[0].rules  # start, averaging and controller are the same in all versions
     roll.take(store.devices())
     left = np.array([np.iinfo(np.int64).max if roll[i].left is None else roll[i].left for i in range(len(roll))])
     history = _Histories(rules, roll.members(), left)
@@ -106,7 +107,7 @@ def export(store: Store) -> Trajectory:
         controller_state=type(rules.controller.start())(**store.position().controller),
         problem=None,
         keep=Keep(cost=False),
-        provenance=_provenance(run.name, rules, len(roll)),
+        provenance=_provenance(run.name, versions.in_force(len(rows) - 1), len(roll)),
     )
 
 
@@ -132,8 +133,15 @@ class _Histories:
         return self._state
 
 
-def _provenance(name: str, rules: Rules, devices: int) -> dict[str, Any]:
+def _provenance(name: str, versions: Sequence[RulesVersion], devices: int) -> dict[str, Any]:
+    rules = versions[-1].rules
     settings = rules.settings()
+    averaging = {"remember": rules.averaging.remember, "by": rules.averaging.by}
+    told = [{"number": one.number, "since": one.since, **one.settings} for one in versions]
+    earlier = [
+        {"rounds": after.since - one.since, "mechanism": one.rules.mechanism.settings(), "averaging": averaging}
+        for one, after in pairwise(versions)
+    ]
     return {
         "turnout": __version__,
         "run": name,
@@ -141,8 +149,9 @@ def _provenance(name: str, rules: Rules, devices: int) -> dict[str, Any]:
         "mechanism": settings["mechanism"],
         "controller": settings["controller"],
         "start": settings["start"],
-        "averaging": {"remember": rules.averaging.remember, "by": rules.averaging.by},
+        "averaging": averaging,
         "safety": settings["safety"],
+        **({"rules": told, "earlier": earlier} if earlier else {}),
         "seed": None,
         "engine": "coordinator",
         "engine_reason": "a coordinator and real devices",

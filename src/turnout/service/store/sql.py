@@ -381,4 +381,6 @@ def _short(value: object) -> str:
     """A setting in the audit log; a list is not written out."""
     if value is None:
         return "none"
-    return f"{value:g}" if isinstance(value, float) else f"{len(value)} numbers" if isinstance(value, list) else f"{value}"
+    return (
+        f"{value:g}" if isinstance(value, float) else f"{len(value)} numbers" if isinstance(value, list) else f"{value}"
+    )

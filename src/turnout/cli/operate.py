@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     name="operate",
-    help="Codes, devices, capacity, pause, backup, rounds and export of a coordinator's run.",
+    help="Begin a run, and its codes, devices, capacity, rules, pause, backup, rounds and export.",
     no_args_is_help=True,
     rich_markup_mode="rich",
 )
@@ -37,7 +37,9 @@ def opened(location: str) -> Store:
 
     store = open_store(location)
     if store.run() is None:
-        raise StoreProblem("the store has no run yet: begin one with `turnout serve --capacity …`")
+        raise StoreProblem(
+            "the store has no run yet: begin one with `turnout serve --capacity …` or `turnout operate init`"
+        )
     return store
 
 
@@ -135,10 +137,11 @@ def log(store: Location = "turnout.db", as_json: choices.AsJson = False) -> None
         typer.echo(json.dumps([vars(change) for change in found]))
         return
     for change in found:
-        typer.echo(f"{_moment(change.at)}  {change.who}  {change.what}  {change.detail}")
+        typer.echo(f"{moment(change.at)}  {change.who}  {change.what}  {change.detail}")
 
 
-def _moment(at: float) -> str:
+def moment(at: float) -> str:
+    """A wall clock's time, in UTC."""
     return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%S")
 
 
@@ -218,7 +221,7 @@ def restore(
     control, place = found.control, store.rpartition("@")[2]
     typer.echo(f"{place}: run {found.run.name} is restored, and paused")
     typer.echo(
-        f"as of {_moment(found.as_of)} UTC: round {found.round}, capacity {control.capacity:g}, mode {control.mode}, "
+        f"as of {moment(found.as_of)} UTC: round {found.round}, capacity {control.capacity:g}, mode {control.mode}, "
         f"{found.members} members"
     )
     typer.echo(

@@ -100,7 +100,8 @@ def serve(
 ) -> None:
     """Run the coordinator: it needs a number of devices in each round, and broadcasts one signal.
 
-    A new run needs --capacity and --missing; an existing store is continued where it stopped.
+    A new run needs --capacity and --missing; an existing store, also one that `turnout operate init` has made, is
+    continued where it stopped, and needs neither.
 
     [bold]Example:[/bold] turnout serve --capacity 5 --missing absent
     """
@@ -115,7 +116,7 @@ def serve(
     devices = Place(host, port, certificate, key, most_connections=most_connections)
     names = tuple(operator_name or ())
     operator = Place(operator_host, operator_port, operator_certificate, operator_key, names, most_connections=1000)
-    _serve(store, run, _given(settings, rules, changes or []), devices, operator, password_file)
+    _serve(store, run, rules_given(settings, rules, changes or []), devices, operator, password_file)
 
 
 def _needs_extra() -> None:
@@ -150,7 +151,7 @@ def _serve(
     typer.echo("stopped: the open round stays open; start it again to continue")
 
 
-def _given(settings: Path | None, options: dict[str, Any], changes: list[str]) -> dict[str, Any]:
+def rules_given(settings: Path | None, options: dict[str, Any], changes: list[str]) -> dict[str, Any]:
     """The settings of the file and the options."""
     from turnout.settings import read_toml
 

@@ -178,7 +178,7 @@ class SqlStore:
             limit = version.settings.get("safety", {}).get("hard_limit")
             if limit is not None and capacity > limit:
                 where = f" from round {version.since} on" if version.since > round else ""
-                remedy = "give less, or raise the limit first with `turnout operate rules`"
+                remedy = "lower the one or raise the other: `turnout operate capacity`, `turnout operate rules`"
                 raise invalid("capacity", f"at most the hard limit of {limit:g}{where}", f"{capacity:g}", remedy)
 
     def add_codes(self, codes: Sequence[bytes], weight: int, expires_at: float | None, who: str) -> None:

@@ -1,0 +1,128 @@
+"""`turnout operate init` and `rules`: a run made without a server, and its rules changed while it lives."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from turnout.cli import choices
+from turnout.cli import serve as serving
+from turnout.cli.operate import WHO, Location, app, moment, opened
+from turnout.errors import invalid
+
+if TYPE_CHECKING:
+    from turnout.service.store import Store
+
+__all__ = ["app", "init", "rules"]
+
+FromRound = Annotated[
+    int | None,
+    typer.Option(help="The first round under the new rules.", show_default="the one after the open one"),
+]
+
+
+@app.command()
+def init(
+    settings: choices.Settings = None,
+    store: Location = "turnout.db",
+    capacity: serving.Capacity = None,
+    missing: serving.Missing = None,
+    hard_limit: serving.HardLimit = None,
+    run: serving.RunName = None,
+    mechanism: serving.MechanismChoice = None,
+    epsilon: choices.Epsilon = None,
+    controller: serving.ControllerChoice = None,
+    round_seconds: serving.RoundSeconds = None,
+    deadline: serving.Deadline = None,
+    lease: serving.Lease = None,
+    wait_for: serving.WaitFor = None,
+    changes: choices.Changes = None,
+) -> None:
+    """Make a run in a store without starting a server; `turnout serve` then needs no rules.
+
+    For configuration management: the same again changes nothing and exits with 0. Other rules are refused.
+
+    [bold]Example:[/bold] turnout operate init --store run.db --run chargers --capacity 5 --missing absent
+    """
+    from turnout.service.coordinator import begin_or_continue
+    from turnout.service.store import open_store
+
+    rules = {"safety.missing": missing, "safety.hard_limit": hard_limit, "wait_for": wait_for, "capacity": capacity}
+    rules |= {"timing.round": round_seconds, "timing.deadline": deadline, "timing.lease": lease}
+    rules |= {"mechanism.kind": mechanism, "mechanism.epsilon": epsilon, "controller.kind": controller}
+    given, place = serving.rules_given(settings, rules, changes or []), store.rpartition("@")[2]
+    kept = open_store(store, create=True)
+    if kept.run() is None:
+        typer.echo(f"run {begin_or_continue(kept, run, given).name} begins in {place}: start it with `turnout serve`")
+        return
+    asked = given.pop("capacity", None)  # no rule: it may have been changed since
+    typer.echo(f"run {begin_or_continue(kept, run, given).name} is in {place} already, with these rules: no change")
+    now = kept.control().capacity
+    if asked is not None and asked != now:
+        typer.echo(f"note: its capacity is {now:g}, not {asked:g}: `turnout operate capacity` changes it", err=True)
+
+
+@app.command()
+def rules(
+    settings: choices.Settings = None,
+    store: Location = "turnout.db",
+    changes: choices.Changes = None,
+    from_round: __all__ = ["app", "init", "rules"]
+
+FromRound = None,
+    as_json: choices.AsJson = False,
+) -> None:
+    """Show the versions of the run's rules, or make the next one: with --set, or from a settings file.
+
+    It never holds in the middle of a round. Each device agrees to it, within its owner's limits, or leaves.
+
+    [bold]Example:[/bold] turnout operate rules --set timing.round=30 --set safety.hard_limit=700
+    """
+    kept = opened(store)
+    given = serving.rules_given(settings, {"mechanism.epsilon": None}, changes or [])
+    if "capacity" in choices.read_changes(changes or []):
+        raise invalid("--set", "a rule", "capacity", "use `turnout operate capacity`")
+    given.pop("capacity", None)  # a plan's file has one
+    if given:
+        _change(kept, given, from_round, as_json)
+    else:
+        _show(kept, as_json)
+
+
+def _change(store: Store, given: dict[str, object], from_round: int | None, as_json: bool) -> None:
+    from turnout.service import changed_settings, differences
+
+    before = store.rules()[-1]
+    wanted = changed_settings(before.settings, given)
+    made = before
+    if list(differences(changed_settings(before.settings, {}), wanted)):
+        made = store.change_rules(wanted, before.number, WHO, from_round or 0)
+    if as_json:
+        typer.echo(json.dumps({"number": made.number, "since": made.since, "changed": made.number != before.number}))
+    elif made.number == before.number:
+        typer.echo(f"no change: version {made.number} has these rules")
+    else:
+        typer.echo(f"version {made.number} holds from round {made.since} on")
+        for name, one, other in differences(before.settings, made.settings):
+            typer.echo(f"{name}: {one} -> {other}")
+        if made.mechanism != before.mechanism:
+            typer.echo("each device agrees to the mechanism within its owner's limits, or leaves, before it decides")
+
+
+def _show(store: Store, as_json: bool) -> None:
+    from turnout.service import RulesVersions, differences
+
+    versions, round = RulesVersions(store.rules()), store.position().round
+    now = versions.at(round)
+    if as_json:
+        keys = ("number", "since", "at", "who", "settings")
+        lines = [{key: getattr(one, key) for key in keys} | {"in_force": one is now} for one in versions]
+        typer.echo(json.dumps(lines))
+        return
+    for number, one in enumerate(versions):
+        said = "in force" if one is now else "to come" if one.since > round else "before"
+        changed = list(differences(versions[number - 1].settings, one.settings)) if number else []
+        told = ", ".join(f"{name} {old} -> {new}" for name, old, new in changed) or repr(one.rules)
+        typer.echo(f"version {one.number} from round {one.since} on, {said}  {moment(one.at)}  {one.who}  {told}")

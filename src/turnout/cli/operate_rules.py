@@ -69,9 +69,7 @@ def rules(
     settings: choices.Settings = None,
     store: Location = "turnout.db",
     changes: choices.Changes = None,
-    from_round: __all__ = ["app", "init", "rules"]
-
-FromRound = None,
+    from_round: FromRound = None,
     as_json: choices.AsJson = False,
 ) -> None:
     """Show the versions of the run's rules, or make the next one: with --set, or from a settings file.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,9 +12,11 @@ import pytest
 from service.agreement import Books
 from service.faults import Proxy, sooner
 from service.postgres import server
+from service.running import Running
 from service.scene import Scene, impatient
 from service.test_several_coordinators import several
 from turnout.service import changed_settings
+from turnout.service.coordinator.store_sync import StoreSync
 from turnout.service.rules import Timing
 from turnout.service.store.backup import open_store
 
@@ -73,6 +76,56 @@ def assert_nothing_lost(scene: Scene, proxy: Proxy) -> Books:
 def played(folder: Path, devices: int) -> Books:
     scene = Scene(folder, server().database(), devices=devices, timing=PATIENT)
     return assert_nothing_lost(scene, asyncio.run(upgrade(scene)))
+
+
+async def upgrade_here(scene: Scene) -> Proxy:
+    """The same with coordinators in this process: a second or two in all."""
+    here = [await started(scene), await started(scene)]
+    proxy = Proxy()
+    try:
+        proxy.targets = tuple(one.url for one in here)
+        async with proxy, scene.fleet(proxy):
+            await scene.rounds(2)
+            change(scene.location, mechanism={"epsilon": 0.25}, timing={"round": 0.02})
+            await scene.rounds(2)
+            for number in range(2):
+                old = here.pop(0)
+                proxy.targets = (here[0].url,)
+                await asyncio.to_thread(old.stop)
+                here.append(await started(scene))
+                proxy.targets = tuple(one.url for one in here)
+                change(scene.location, timing={"hold": 1.0 + number}, mechanism={"epsilon": 0.5 + 0.25 * number})
+                await scene.rounds(3)
+            await scene.drain()
+    finally:
+        for one in here:
+            await asyncio.to_thread(one.stop)
+    return proxy
+
+
+async def started(scene: Scene) -> Running:
+    return await asyncio.to_thread(lambda: Running(open_store(scene.location)))
+
+
+def played_here(folder: Path) -> Books:
+    scene = Scene(folder, server().database(), devices=12, timing=PATIENT)
+    return assert_nothing_lost(scene, asyncio.run(upgrade_here(scene)))
+
+
+def test_a_small_fleet_loses_nothing(tmp_path):
+    played_here(tmp_path)
+
+
+def test_a_coordinator_that_sees_the_change_a_round_late_is_noticed(tmp_path, monkeypatch):
+    """The twin: the first round of each version is still decided under the one before."""
+    take = StoreSync._take_versions
+
+    def late(self, versions):
+        take(self, [replace(version, since=version.since + 1) for version in versions])
+
+    monkeypatch.setattr(StoreSync, "_take_versions", late)
+    with pytest.raises(AssertionError, match="tosses"):
+        played_here(tmp_path)
 
 
 @pytest.mark.deployment

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import json
 import time
@@ -11,11 +10,8 @@ import numpy as np
 import pytest
 
 from service.agents import agent_with
-from service.agreement import Books, assert_agreed
 from service.bare_device import Device, at_once
-from service.postgres import server
 from service.running import begun, codes_for, running, send, usual_rules
-from turnout import paper_population
 from turnout.algorithm import Clamp, Public
 from turnout.client import Limit
 from turnout.privacy import NOT_ADAPTIVE, Kind, PublicAccount, total_of
@@ -23,7 +19,6 @@ from turnout.service import changed_settings
 from turnout.service.agent.agreement import Declined
 from turnout.service.coordinator.exporting import export
 from turnout.service.coordinator.overview import Overview
-from turnout.service.load_test.load_test import Fleet
 from turnout.service.rules import RulesVersion, RulesVersions, Safety, Timing
 from turnout.service.store.backup import open_store
 from turnout.service.store.store import StoreProblem
@@ -216,63 +211,6 @@ class TestVersions:
     def test_a_limit_is_taken_away(self):
         has = usual_rules(safety=Safety("absent", hard_limit=7.0)).settings()
         assert "hard_limit" not in changed_settings(has, {"safety": {"hard_limit": "none"}})["safety"]
-
-
-def play(location, devices: int, epsilon: float = 0.5) -> tuple[Fleet, Books]:
-    """A fleet on one of two coordinators, and another mechanism while it goes on; all books agree at the end."""
-    costs = paper_population(clients=devices).costs
-    store = begun(location, usual_rules(Timing(0.0, 2.0, hold=2.0), wait_for=devices), capacity=devices / 2)
-    codes = codes_for(store, devices)
-
-    async def go():
-        fleet = Fleet(first.url, costs, codes, seed=3, patience=5.0)
-        task = asyncio.create_task(fleet.run())
-        operator = open_store(location)
-
-        async def rounds(more):
-            goal = operator.position().round + more
-            while operator.position().round < goal:
-                await asyncio.sleep(0.02)
-
-        await rounds(3)
-        change(operator, mechanism={"epsilon": epsilon}, timing={"hold": 3.0})
-        await rounds(4)
-        operator.change("test", mode="draining")
-        while operator.control().mode != "paused":
-            await asyncio.sleep(0.02)
-        await asyncio.sleep(0.3)
-        fleet.stop()
-        await task
-        operator.close()
-        return fleet
-
-    with running(store) as first, running(open_store(location)):
-        fleet = asyncio.run(go())
-    books = assert_agreed(location, fleet, {}, {}, costs=costs, seed=3)
-    return fleet, books
-
-
-def test_two_coordinators_change_the_rules_in_the_same_round():
-    fleet, books = play(server().database(), 12)
-    assert [version.number for version in books.versions] == [1, 2]
-    assert books.versions[1].since < books.position.round
-    assert len(set(fleet._devices.agreed)) == 1
-    assert all(closed.heard == 12 for closed in books.rounds)
-    assert not fleet.record.faults
-
-
-def test_a_fleet_that_keeps_the_old_mechanism_is_noticed(monkeypatch):
-    """The twin: whoever agrees and does not do it."""
-    from turnout.service.load_test import devices
-
-    toss = devices.Devices._toss
-
-    def old(self, batch, offer):
-        return toss(self, batch, type(offer)(offer.round, offer.signal))
-
-    monkeypatch.setattr(devices.Devices, "_toss", old)
-    with pytest.raises(AssertionError, match="tosses"):
-        play(server().database(), 12, epsilon=0.05)
 
 
 def test_two_operators_at_once(tmp_path):

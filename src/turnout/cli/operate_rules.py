@@ -1,8 +1,10 @@
-"""`turnout operate init` and `rules`: a run made without a server, and its rules changed while it lives."""
+"""`turnout operate init`, `rules` and `trim`: a run made without a server, its rules changed, old rounds summed up."""
 
 from __future__ import annotations
 
 import json
+import time
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -15,7 +17,7 @@ from turnout.errors import invalid
 if TYPE_CHECKING:
     from turnout.service.store import Store
 
-__all__ = ["app", "init", "rules"]
+__all__ = ["app", "init", "rules", "trim"]
 
 FromRound = Annotated[
     int | None,
@@ -124,3 +126,46 @@ def _show(store: Store, as_json: bool) -> None:
         changed = list(differences(versions[number - 1].settings, one.settings)) if number else []
         told = ", ".join(f"{name} {old} -> {new}" for name, old, new in changed) or repr(one.rules)
         typer.echo(f"version {one.number} from round {one.since} on, {said}  {moment(one.at)}  {one.who}  {told}")
+
+
+@app.command()
+def trim(
+    store: Location = "turnout.db",
+    before: Annotated[
+        str | None, typer.Option(help="A date, such as 2026-10-01, UTC: rounds closed before it.", show_default=False)
+    ] = None,
+    days: Annotated[
+        float | None, typer.Option(help="Rounds closed longer ago than this, in days.", show_default=False)
+    ] = None,
+) -> None:
+    """Sum up and delete old closed rounds, while the run goes on. The last 1,000 always stay.
+
+    Every device's history and last report, the audit log and all accounts stay as they are. What is gone is who
+    reported what in each of these rounds: `turnout operate rounds` and `backup` keep it elsewhere.
+
+    [bold]Example:[/bold] turnout operate trim --days 90
+    """
+    from turnout.service.coordinator import trim as make
+
+    kept, moment_before = opened(store), _time_of(before, days)
+    first = kept.summary().first_kept
+    found = make(kept, moment_before, WHO)
+    if found.first_kept == first:
+        typer.echo(f"nothing to trim: rounds from {first} on are stored")
+        return
+    told = ", ".join(f"{found.totals[name]:,} {name}" for name in ("rounds", "reports", "refused", "frozen"))
+    typer.echo(f"rounds {first} to {found.first_kept - 1} are summed up; in all until there {told}")
+
+
+def _time_of(before: str | None, days: float | None) -> float:
+    if (before is None) == (days is None):
+        raise invalid("time", "one of --before and --days", "both" if before else "none", "try --days 90")
+    if days is not None:
+        if not 0.0 < days < 1e6:
+            raise invalid("--days", "above 0 and below a million", days, "try 90")
+        return time.time() - 86400.0 * days
+    try:
+        found = datetime.fromisoformat(str(before))
+    except ValueError:
+        raise invalid("--before", "a date or a time", repr(before), "write 2026-10-01") from None
+    return found.replace(tzinfo=found.tzinfo or UTC).timestamp()

@@ -54,9 +54,11 @@ from turnout.service.rules import (
     rules_from_settings,
     settings_over,
 )
+from turnout.service.summary import KEPT_ROUNDS, Histories, Summary, summed_up
 
 __all__ = [
     "ENROL",
+    "KEPT_ROUNDS",
     "LARGEST_BODY",
     "LARGEST_REPLY",
     "LEAVE",
@@ -73,6 +75,7 @@ __all__ = [
     "Answer",
     "ClosedRound",
     "Codes",
+    "Histories",
     "Log",
     "Members",
     "Offer",
@@ -85,6 +88,7 @@ __all__ = [
     "RulesVersions",
     "Safety",
     "SparingLog",
+    "Summary",
     "Timing",
     "Unreachable",
     "Welcome",
@@ -102,6 +106,7 @@ __all__ = [
     "run_in_loop",
     "settings_over",
     "start_logging",
+    "summed_up",
     "tag_of",
     "thinning",
     "unpack_codes",

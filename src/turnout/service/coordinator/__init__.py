@@ -12,7 +12,14 @@ from turnout._lazy import lazy
 if TYPE_CHECKING:
     from turnout.service.coordinator.coordinator import Coordinator
     from turnout.service.coordinator.enrolment import Roll, hashed, issue_codes
-    from turnout.service.coordinator.exporting import DEVICE_COLUMNS, ROUND_COLUMNS, device_rows, export, round_rows
+    from turnout.service.coordinator.exporting import (
+        DEVICE_COLUMNS,
+        ROUND_COLUMNS,
+        device_rows,
+        export,
+        round_rows,
+        trim,
+    )
     from turnout.service.coordinator.server import Place, begin_or_continue, serve
 
 __all__ = [
@@ -28,13 +35,14 @@ __all__ = [
     "issue_codes",
     "round_rows",
     "serve",
+    "trim",
 ]
 
 __getattr__, __dir__ = lazy(
     __name__,
     {
         "coordinator": ("Coordinator",),
-        "exporting": ("DEVICE_COLUMNS", "ROUND_COLUMNS", "device_rows", "export", "round_rows"),
+        "exporting": ("DEVICE_COLUMNS", "ROUND_COLUMNS", "device_rows", "export", "round_rows", "trim"),
         "server": ("Place", "begin_or_continue", "serve"),
         "enrolment": ("Roll", "hashed", "issue_codes"),
     },

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from turnout.service import Proposal, Welcome
+from turnout.service import Codes, Proposal, Welcome
 from turnout.service.coordinator.closed_rounds import Answered, Replays
 from turnout.service.coordinator.enrolment import EnrolmentQueue, hashed
 from turnout.service.coordinator.open_round import Entry
 from turnout.service.coordinator.store_sync import StoreSync
+from turnout.service.store import Store
 
 
 class DeviceRequests:
@@ -80,6 +81,15 @@ class DeviceRequests:
         """A closed round to answer from; None if it is not closed."""
         found = self._sync.closed.answered(round)
         if found is None and 0 <= round < self._sync.open.number:
-            closed = await self._sync.call(self._sync.store.closed, round)
-            found = None if closed is None else Answered(closed.codes.tobytes(), None)
+            codes = await self._sync.call(_codes_of, self._sync.store, round)
+            found = None if codes is None else Answered(codes.tobytes(), None)
         return found
+
+
+def _codes_of(store: Store, round: int) -> Codes | None:
+    """What a closed round has of the devices; of one that was trimmed, what its summary has."""
+    closed = store.closed(round)
+    if closed is not None:
+        return closed.codes
+    summary = store.summary()
+    return summary.of_round(round) if round < summary.first_kept else None

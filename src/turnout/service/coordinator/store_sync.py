@@ -241,6 +241,8 @@ def _look(store: Store, open: int, revision: int, versions: int) -> _Seen:
     for number in range(open, position.round):
         found = store.closed(number)
         if found is None:
+            if number < store.summary().first_kept:
+                raise StoreProblem(f"round {number} was trimmed while this coordinator slept: start it again")
             raise StoreProblem(f"round {number} is missing in the database: restore a backup")
         closed.append(found)
     changed = position.round > open or control.revision > revision

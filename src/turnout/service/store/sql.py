@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from turnout.errors import invalid
-from turnout.service import MISSING, YES, ClosedRound, Codes, Position, RulesVersion, differences
+from turnout.service import MISSING, YES, ClosedRound, Codes, Position, RulesVersion, Summary, differences
 from turnout.service.store import store
 from turnout.service.store.schema import (
     COLUMNS,
@@ -301,6 +301,34 @@ class SqlStore:
             yield from map(closed_of, page)
             first = page[-1][0] + 1
 
+    def summary(self) -> Summary:
+        """Of the closed rounds that are not stored any more."""
+        return self._read(self._summary)
+
+    def trim(self, summary: Summary, who: str) -> None:
+        """Store the summary and delete the rounds before its first, in one transaction; the audit log has how many.
+
+        Raises:
+            StoreProblem: others have trimmed meanwhile, or these are not closed rounds.
+        """
+
+        def work(tables: Tables) -> None:
+            before, first = self._summary(tables).first_kept, summary.first_kept
+            if first == before:
+                return  # done already, before the connection broke
+            if summary.totals.get("rounds") != first or not before < first < position_of(self._state(tables)).round:
+                raise StoreProblem(f"{self.place}: rounds were trimmed meanwhile: look, and try again")
+            tables.do(insertion("trimmed"), first, time.time(), who, summary.pack())
+            tables.do("DELETE FROM books WHERE round < ?", first)
+            told = f"rounds {before} to {first - 1}: summed up, and deleted"
+            _note(tables, who, "trimmed", told)
+
+        self._write(work, again=True)
+
+    def _summary(self, tables: Tables) -> Summary:
+        row = tables.one("SELECT summary FROM trimmed ORDER BY first_kept DESC LIMIT 1")
+        return Summary() if row is None else Summary.unpack(bytes(row[0]))
+
     def changes(self, first: int = 0) -> list[Change]:
         """The audit log from a line on; the first has number 0."""
         sql = selection("log", "WHERE line >= ? ORDER BY line")
@@ -345,6 +373,8 @@ class SqlStore:
 
     def _was_heard(self, tables: Tables, device: Device) -> bool:
         """Whether it has reported since it joined; a device that has its token does so in one of the first rounds."""
+        if self._summary(tables).was_heard(device.slot, device.joined):
+            return True
         rows = tables.all(selection("books", f"WHERE round >= ? ORDER BY round LIMIT {_FIRST}"), device.joined)
         return any(closed_of(row).code(device.slot) != MISSING for row in rows)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from turnout.errors import TurnoutError
-from turnout.service import ClosedRound, Codes, Position, RulesVersion
+from turnout.service import ClosedRound, Codes, Position, RulesVersion, Summary
 
 SCHEMA = 2
 """The version of the tables; an older store is brought up to it on opening, a newer one is refused."""
@@ -223,6 +223,18 @@ class Store(Protocol):
 
     def history(self, first: int = 0) -> Iterator[ClosedRound]:
         """The closed rounds from a round on, in order."""
+        ...
+
+    def summary(self) -> Summary:
+        """Of the closed rounds that are not stored any more."""
+        ...
+
+    def trim(self, summary: Summary, who: str) -> None:
+        """Store the summary and delete the rounds before its first, in one transaction; the audit log has how many.
+
+        Raises:
+            StoreProblem: others have trimmed meanwhile, or these are not closed rounds.
+        """
         ...
 
     def changes(self, first: int = 0) -> list[Change]:

@@ -6,6 +6,7 @@ import re
 import pytest
 from typer.testing import CliRunner
 
+from service.test_trimming import filled
 from turnout.cli import app
 from turnout.service.store import open_store
 
@@ -125,3 +126,36 @@ class TestRules:
         with pytest.raises(ValueError, match=re.escape(reason)):
             operate("rules", "--store", store, "--set", change)
         assert len(open_store(store).rules()) == 1
+
+
+class TestTrim:
+    @pytest.fixture(autouse=True)
+    def _begun(self, store):
+        operate("init", "--store", store, *USUAL)
+
+    def test_a_young_run_has_nothing_to_trim(self, store):
+        assert operate("trim", "--store", store, "--days", "90") == "nothing to trim: rounds from 0 on are stored\n"
+
+    def test_old_rounds_are_summed_up(self, tmp_path, monkeypatch):
+        monkeypatch.setattr("turnout.service.coordinator.exporting.KEPT_ROUNDS", 20)
+        location = str(tmp_path / "old.db")
+        filled(location, 60)[0].close()
+        said = operate("trim", "--store", location, "--before", "1970-01-01T00:16:50")
+        assert said.startswith("rounds 0 to 9 are summed up; in all until there 10 rounds, ")
+        assert "rounds 10 to 39 are summed up; in all until there 40 rounds" in operate(
+            "trim", "--store", location, "--days", "90"
+        )
+        assert operate("trim", "--store", location, "--days", "90").startswith("nothing to trim: rounds from 40 on")
+
+    @pytest.mark.parametrize(
+        ("options", "reason"),
+        [
+            ((), "time must be one of --before and --days, got none"),
+            (("--days", "1", "--before", "2026-01-01"), "got both"),
+            (("--days", "0"), "--days must be above 0"),
+            (("--before", "yesterday"), "--before must be a date or a time, got 'yesterday': write 2026-10-01"),
+        ],
+    )
+    def test_a_time_is_needed(self, store, options, reason):
+        with pytest.raises(ValueError, match=re.escape(reason)):
+            operate("trim", "--store", store, *options)

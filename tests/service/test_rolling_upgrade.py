@@ -16,9 +16,11 @@ from service.running import Running
 from service.scene import Scene, impatient
 from service.test_several_coordinators import several
 from turnout.service import changed_settings
+from turnout.service.coordinator.coordinator import Coordinator
 from turnout.service.coordinator.store_sync import StoreSync
 from turnout.service.rules import Timing
 from turnout.service.store.backup import open_store
+from turnout.service.store.store import OtherTables
 
 PATIENT = Timing(round=0.1, deadline=30.0, lease=30.0, hold=2.0)
 """A round waits for every device: whoever is not heard has lost a report."""
@@ -126,6 +128,27 @@ def test_a_coordinator_that_sees_the_change_a_round_late_is_noticed(tmp_path, mo
     monkeypatch.setattr(StoreSync, "_take_versions", late)
     with pytest.raises(AssertionError, match="tosses"):
         played_here(tmp_path)
+
+
+def test_a_coordinator_older_than_the_tables_ends_and_gives_up_the_lead(tmp_path):
+    """A newer turnout has brought the store up to date: an older one may write nothing, and must not stay in the way."""
+    scene = Scene(tmp_path, server().database(), devices=4, timing=PATIENT)
+
+    async def play() -> None:
+        coordinator = Coordinator(open_store(scene.location))
+        coordinator.start()
+        await sooner(lambda: coordinator.sync.leads)
+        other = open_store(scene.location)
+        assert not other.lead()
+        server().sql(scene.location, "UPDATE turnout.meta SET value = '99'")
+        coordinator.sync.control = replace(coordinator.sync.control, mode="stopped")  # it closes a round at once
+        with pytest.raises(OtherTables, match="start again with that version"):
+            await asyncio.wait_for(coordinator.ended(), 20)
+        await coordinator.stop()
+        assert other.lead()
+        other.close()
+
+    asyncio.run(play())
 
 
 @pytest.mark.deployment

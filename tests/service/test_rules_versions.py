@@ -113,8 +113,7 @@ def test_agents_agree_or_leave_and_no_code_is_used(tmp_path):
         at_once(strict, lambda: agents[1].run(rounds=10))
         assert agents[1].status()["rules"].startswith("2-")
     kept = open_store(str(tmp_path / "run.db"))
-    assert [device.left is None for device in kept.devices()] == [False, True]
-    assert len(kept.devices()) == 2
+    assert sorted(device.left is None for device in kept.devices()) == [False, True]
     lines = [json.loads(line) for line in (tmp_path / "1" / "ledger.jsonl").read_text().splitlines()]
     since = kept.rules()[-1].since
     spent = {line["round"]: line["epsilon_per_report"] for line in lines if line["entry"] == "reserved"}

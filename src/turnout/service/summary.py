@@ -1,7 +1,7 @@
 """What is kept of closed rounds that are not stored any more: each device's history, and its last report.
 
-Deleting old rounds must not change what anybody is told later. A device's history goes on from the summary. One that has
-been away asks about the last round it reported, and no other: it decides nothing before it has that answer.
+Deleting old rounds must not change what anybody is told later. A device's history goes on from the summary. A device
+that was away asks about the last round it reported, and no other: it decides nothing before it has that answer.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ import numpy as np
 from turnout.service import Log, close
 from turnout.service.coordinator.closed_rounds import Replays
 from turnout.service.coordinator.store_sync import StoreSync
-from turnout.service.store import PAUSED, STOPPED, StaleRound, StoreProblem
+from turnout.service.store import PAUSED, STOPPED, OtherTables, StaleRound, StoreProblem
 
 POLL = 0.5
 """Seconds between two looks at the store for what others have changed; a tenth of it where it is shared."""
@@ -41,6 +41,7 @@ class RoundLoop:
 
         Raises:
             StoreProblem: another process has the store.
+            OtherTables: a newer turnout has changed them. This one ends, so that it does not keep the lead.
         """
         sync, events = self._sync, self._sync.events
         await sync.take_lead()
@@ -53,6 +54,8 @@ class RoundLoop:
                 await self._turn(every)
             except StaleRound:
                 self._looked = -math.inf  # another has closed it: look at once
+            except OtherTables:
+                raise
             except StoreProblem as problem:
                 events.count("store failures")
                 log.error("the store failed", reason=str(problem))

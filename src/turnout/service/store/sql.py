@@ -41,6 +41,7 @@ from turnout.service.store.store import (
     Control,
     Device,
     Enrolment,
+    OtherTables,
     Run,
     StaleRound,
     StoreProblem,
@@ -77,7 +78,7 @@ class SqlStore:
         """Check that no newer turnout has changed the tables; `lock` keeps other writers out."""
         found = tables.one(f"SELECT value FROM meta WHERE name = 'schema' {lock}")
         if found != (str(store.SCHEMA),):
-            raise StoreProblem(f"{self.place}: another turnout has changed the tables: start again with that version")
+            raise OtherTables(f"{self.place}: another turnout has changed the tables: start again with that version")
 
     def _codes(self, tables: Tables, codes: Sequence[bytes]) -> dict[bytes, Row]:
         """The rows of `codes` that there are, without the code."""

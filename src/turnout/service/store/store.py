@@ -33,6 +33,15 @@ class StoreProblem(TurnoutError):
     """
 
 
+class OtherTables(StoreProblem):
+    """Another version of turnout has changed the tables: this process must end, and start with that version.
+
+    Example:
+        >>> issubclass(OtherTables, StoreProblem)
+        True
+    """
+
+
 class StaleRound(StoreProblem):
     """The round is not the open one any more: another process has closed it. Nothing was written.
 

@@ -19,9 +19,13 @@ from turnout.simulation import run_from_settings
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
-PAGES = [page for page in sorted(DOCS.glob("*.md")) if "```python" in page.read_text() or "tutorial" in page.name]
 NEED_SERVERS = {"tutorial-fleet.md", "tutorial-flower.md"}  # followed in tests/service and tests/flower
-SHOW_OUTPUT = {"plan.md"}  # beside the tutorials; elsewhere commands stand without what they print
+SHOW_OUTPUT = {"plan.md", "upgrading.md"}  # beside the tutorials; elsewhere commands stand without what they print
+PAGES = [
+    page
+    for page in sorted(DOCS.glob("*.md"))
+    if "```python" in page.read_text() or "tutorial" in page.name or page.name in SHOW_OUTPUT
+]
 WRITTEN = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted(DOCS.rglob("*.md"))]
 
 

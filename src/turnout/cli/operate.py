@@ -225,6 +225,7 @@ def restore(
         f"{found.members} members"
     )
     typer.echo(
-        "undone: every enrolment, revocation, code, capacity and mode since then; codes used since are valid again"
+        "undone: every enrolment, revocation, code, capacity, mode and version of the rules since then; codes used "
+        "since are valid again"
     )
     typer.echo("next: `turnout operate revoke` what was revoked since, `turnout serve`, then `turnout operate resume`")

@@ -8,7 +8,8 @@ is decided under it. (6) The marker of work, before work starts. Killed between 
 from the files: it ends work that was on, sends a bit that is on file and not acknowledged, and never tosses for a round
 that may have been tossed for.
 
-All that ever leaves the device: the code and the nonce, its reports, its token.
+All that ever leaves the device: the code and the nonce, its reports with the name of the rules it has agreed to, its
+token.
 """
 
 from __future__ import annotations

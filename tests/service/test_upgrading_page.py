@@ -16,7 +16,7 @@ from turnout.files import Disk
 from turnout.service import KEPT_ROUNDS, NO, YES, Members, Summary, close
 from turnout.service.coordinator import hashed
 from turnout.service.coordinator.exporting import STEP
-from turnout.service.store import SCHEMA, Enrolment
+from turnout.service.store import SCHEMA, Enrolment, SqliteStore
 
 PAGE = (Path(__file__).parents[2] / "docs" / "upgrading.md").read_text()
 
@@ -72,7 +72,7 @@ def test_a_coordinators_rounds(tmp_path, kind):
     for devices, rounds in ((300, 1000), (10_000, 150))[: 2 if kind == "SQLite" else 1]:
         location = str(tmp_path / f"{devices}.db") if kind == "SQLite" else server().database()
         store = begun(location, usual_rules())
-        if kind == "SQLite":
+        if isinstance(store, SqliteStore):
             store._set("synchronous = OFF")
         keys = [Enrolment(*(hashed(f"{what}{i}") for what in "cnt")) for i in range(devices)]
         store.add_codes([key.code for key in keys], 1, None, "test")

@@ -92,14 +92,26 @@ def test_a_server_that_heard_too_little_holds_its_signal(controller):
     assert held.controller == before.controller
     assert (held.round, held.signals[-1]) == (2, before.signals[-1])
     assert held.deciding == before.signals[-1]
-    sunk = server_step(controller, before, 0, 5.0, Heard(enough=False, thinning=0.9))
-    assert sunk.controller == before.controller._replace(signal=before.controller.signal * 0.9**2)
-    assert sunk.signals[-1] == sunk.controller.signal < before.controller.signal
-    heard = server_step(controller, before, 4, 5.0, Heard(thinning=0.9))
-    assert heard == server_step(controller, before, 4, 5.0), "thinning counts only where the signal is held"
+    beyond = server_step(controller, before, 0, 5.0, Heard(in_reach=False, scale=2.0))
+    assert beyond.controller == before.controller._replace(signal=2.0 * before.controller.signal)
+    assert beyond.signals[-1] == beyond.controller.signal
+    nobody = server_step(controller, before, 0, 5.0, Heard(share=0.0))
+    assert nobody.controller == before.controller
 
 
-@pytest.mark.parametrize("heard", [Heard(), Heard(enough=False), Heard(enough=False, thinning=0.99)])
+@pytest.mark.parametrize(
+    "controller", [IntegralController(0.5, 3.0), SelfTuningController(3.0)], ids=["integral", "self"]
+)
+def test_those_who_are_heard_are_asked_for_their_share(controller):
+    before = ServerState.start(controller)
+    met = server_step(controller, before, 3, 6.0, Heard(share=0.5))
+    assert met.signals[-1] == before.signals[-1]
+    assert server_step(controller, before, 2, 6.0, Heard(share=0.5)).signals[-1] > before.signals[-1]
+    assert server_step(controller, before, 4, 6.0, Heard(share=0.5)).signals[-1] < before.signals[-1]
+    assert server_step(controller, before, 4, 6.0, Heard()) == server_step(controller, before, 4, 6.0)
+
+
+@pytest.mark.parametrize("heard", [Heard(), Heard(enough=False), Heard(enough=False, scale=0.99)])
 def test_the_signal_is_bounded_whatever_was_heard(heard):
     controller = IntegralController(0.5, 3.0)
     after = server_step(controller, ServerState.start(controller), 0, 5.0, heard, most_signal=2)

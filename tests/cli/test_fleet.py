@@ -98,6 +98,7 @@ def test_ctrl_c_ends_it_with_the_summary(tmp_path):
         (["--codes", "codes", "--late", "often"], "SHARE[:SECONDS]"),
         (["--codes", "codes", "--rounds", "0"], "--rounds must be 1 or more"),
         (["--codes", "codes", "--devices", "9"], "codes must be at least one for each of 9 devices"),
+        (["--codes", "table", "--devices", "9"], "codes must be at least one for each of 9 devices, got 2"),
         (["--codes", "codes", "--population", "clients.csv", "--devices", "4"], "at most the population's 2"),
         (["--codes", "codes", "--ca", "codes"], "not a readable PEM file"),
         (["--codes", "codes"], "cannot be reached"),
@@ -107,6 +108,7 @@ def test_errors_are_one_line(tmp_path, monkeypatch, options, said):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "empty").write_text("# none\n\n")
     (tmp_path / "codes").write_text("aaaa-bbbb\ncccc-dddd\n")
+    (tmp_path / "table").write_text('label,site,code\ngate 1,"hall 2, east",aaaa-bbbb\ngate 2,,cccc-dddd\n')
     (tmp_path / "clients.csv").write_text("x^2\n1.0\n2.0\n")
     url = "https://127.0.0.1:9" if "--ca" in options else "http://127.0.0.1:9"
     done = turnout("fleet", url, *options)

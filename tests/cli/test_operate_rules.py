@@ -60,7 +60,7 @@ class TestInit:
         assert "no change" in operate("init", "--store", store, *USUAL[:6], "--round-seconds", "30")
 
     def test_it_needs_what_a_new_run_needs(self, store):
-        with pytest.raises(ValueError, match="--capacity must be above 0"):
+        with pytest.raises(ValueError, match="--capacity must be given for a new run"):
             operate("init", "--store", store, "--missing", "absent")
         with pytest.raises(ValueError, match="--missing"):
             operate("init", "--store", store, "--capacity", "5")

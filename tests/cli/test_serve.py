@@ -4,6 +4,7 @@ import socket
 import subprocess
 import sys
 
+from service.running import begun
 from turnout.service.store import open_store
 
 
@@ -32,10 +33,23 @@ def test_what_cannot_be_served_begins_nothing(tmp_path):
     status, _, said = serve(tmp_path, *new, "--port", "0", "--certificate", "none.pem")
     assert status != 0
     assert "none.pem" in said
-    assert "at least the capacity of 4, got 3.0" in serve(tmp_path, *new, "--port", "0", "--hard-limit", "3")[2]
-    assert not list(tmp_path.glob("*.password"))
-    if (tmp_path / "turnout.db").exists():
-        assert open_store(str(tmp_path / "turnout.db")).run() is None
+    refused = serve(tmp_path, *new, "--port", "0", "--operator-port", "0", "--hard-limit", "3")[2]
+    assert (
+        "capacity must be at most the hard limit of 3, got 4: give a lower capacity, or a higher hard limit" in refused
+    )
+    assert not list(tmp_path.iterdir()), "nor a store, a lock or a password"
+
+
+def test_a_store_that_was_there_stays_when_the_command_is_refused(tmp_path):
+    """Only what the refused command itself has made is removed."""
+    ports = ("--port", "0", "--operator-port", "0")
+    (tmp_path / "turnout.db").touch()
+    assert serve(tmp_path, "--capacity", "4", *ports)[0] == 2
+    assert (tmp_path / "turnout.db").exists()
+    (tmp_path / "turnout.db").unlink()
+    begun(tmp_path / "turnout.db", capacity=2.0).close()
+    assert "capacity must be 2, as the store has it" in serve(tmp_path, "--capacity", "4", *ports)[2]
+    assert open_store(str(tmp_path / "turnout.db")).run().name == "test"
 
 
 def test_a_store_that_is_taken_is_not_announced(tmp_path):

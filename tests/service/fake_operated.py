@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import hashlib
 import math
 import random
 import threading
@@ -13,10 +14,10 @@ import uvicorn
 from turnout.algorithm import Clamp
 from turnout.privacy import PublicAccount
 from turnout.service.coordinator.enrolment import Roll, check_codes
-from turnout.service.coordinator.overview import device_list
+from turnout.service.coordinator.listing import code_list, device_list, one_code, site_list
 from turnout.service.operator.app import operator_app
 from turnout.service.operator.guard import hashed
-from turnout.service.store.store import Change, Device
+from turnout.service.store.store import Change, Code, Device, Names
 
 PASSWORD = "correct horse battery staple"
 PASSWORD_HASH = hashed(PASSWORD)
@@ -24,6 +25,12 @@ PASSWORD_HASH = hashed(PASSWORD)
 BEGAN = 1_800_000_000.0
 DEVICES = 1200
 GONE = range(60, 480, 60)
+SITES = ("depot north", "depot south", "hall 2")
+
+
+def names_of(slot):
+    """Every tenth device has no label, and those from 900 on no site."""
+    return Names(f"charger {slot:04d}" if slot % 10 else "", SITES[slot % 3] if slot < 900 else "")
 
 
 class FakeOperated:
@@ -45,7 +52,11 @@ class FakeOperated:
         self.left, self.changes, self.books = {}, [Change(BEGAN, "command line", "began", "run night-shift")], []
         self.version, self.opened, self.begun = 0, time.monotonic(), time.monotonic()
         self.roll = Roll()
-        self.roll.take(Device(slot, b"token %d" % slot, 1 + slot % 3, slot // 100, None, 0) for slot in range(DEVICES))
+        self.codes_made = {}
+        self.roll.take(
+            Device(slot, hashlib.sha256(b"%d" % slot).digest(), 1 + slot % 3, slot // 100, None, 0, names_of(slot))
+            for slot in range(DEVICES)
+        )
         for slot in GONE:
             self.roll.missed[slot] = 3 + slot
         for _ in range(rounds):
@@ -124,10 +135,30 @@ class FakeOperated:
             self.roll.take([replace(self.roll[slot], left=len(self.books))])
             self.note(who, "revoked", f"device {slot}")
 
-    async def issue_codes(self, count, weight, hours, who):
-        check_codes(count, weight, hours)
+    async def rename(self, slot, who, **names):
+        self.roll.take([replace(self.roll[slot], names=replace(self.roll[slot].names, **names).checked())])
+        self.note(who, "renamed", f"device {slot}")
+
+    async def issue_codes(self, count, weight, hours, who, names):
+        check_codes(count, weight, hours, [names] * count)
         self.note(who, "codes", f"{count} of weight {weight} for {hours:g} hours")
-        return [f"{self.random.getrandbits(80):020x}" for _ in range(count)]
+        made = [f"{self.random.getrandbits(80):020x}" for _ in range(count)]
+        for code in made:
+            secret = hashlib.sha256(code.encode()).digest()
+            self.codes_made[secret] = Code(secret, weight, time.time() + 3600 * hours, names=names)
+        return made
+
+    async def codes(self, **asked):
+        return code_list(self.codes_made.values(), time.time(), **asked)
+
+    async def void_code(self, tag, who):
+        code = one_code(list(self.codes_made.values()), tag)
+        self.codes_made[code.code] = replace(code, voided_at=time.time())
+        self.note(who, "voided", f"code {tag}")
+
+    async def sites(self):
+        found = site_list(self.roll)
+        return {"found": len(found), "sites": found}
 
     async def log(self):
         return list(self.changes)

@@ -7,7 +7,7 @@ import numpy as np
 from turnout import SeededCoins
 from turnout.algorithm import Averaging, ClientState, client_step
 from turnout.problem import Problem
-from turnout.service.rounds import LOOKS_BACK, MISSING, NO, YES, ClosedRound, Members, close, first_position
+from turnout.service.rounds import MISSING, NO, YES, ClosedRound, Members, close, first_position
 from turnout.service.rules import Rules
 
 NEVER = 10**9
@@ -28,13 +28,8 @@ def play(
     seed: int,
     gone: int = NEVER,
     back: np.ndarray | int = 0,
-    memory=LOOKS_BACK,
 ) -> list[ClosedRound]:
-    """Its books. Each device is away from the round `gone` until its own round `back`.
-
-    Args:
-        memory: how many rounds a closing round looks back on.
-    """
+    """Its books. Each device is away from the round `gone` until its own round `back`."""
     size, coins = len(problem), SeededCoins(seed)
     state = ClientState(np.full(size, rule.prior.participations), np.full(size, float(rule.prior.rounds)))
     position, everyone, random = first_position(rule), members(size), np.random.default_rng(seed)
@@ -45,8 +40,7 @@ def play(
         )
         codes = np.where(bits, YES, NO).astype(np.uint8)
         codes[np.full(size, number >= gone) & (number < np.asarray(back))] = MISSING
-        before = books[len(books) - memory if memory < len(books) else 0 :]
-        closed, position = close(rule, position, everyone, codes, problem.capacity, random, before=before)
+        closed, position = close(rule, position, everyone, codes, problem.capacity, random)
         state = state.after((closed.codes == YES).astype(float), Averaging())
         books.append(closed)
     return books

@@ -20,7 +20,7 @@ from turnout.service.coordinator.store_sync import StoreSync
 from turnout.service.load_test.connection import Switchboard
 from turnout.service.rules import Timing
 from turnout.service.store.backup import open_store
-from turnout.service.store.store import StoreProblem
+from turnout.service.store.store import SCHEMA, StoreProblem
 
 
 @pytest.fixture(autouse=True)
@@ -340,7 +340,7 @@ def test_a_graceful_stop_answers_everyone_and_the_restart_goes_on(tmp_path):
 def test_another_version_of_the_tables_is_refused(tmp_path):
     scene = Scene(tmp_path, str(tmp_path / "run.db"), devices=4)
     with sqlite3.connect(scene.location) as tables:
-        tables.execute("UPDATE meta SET value = '99' WHERE name = 'schema'")
+        tables.execute("UPDATE meta SET value = ? WHERE name = 'schema'", (str(SCHEMA + 1),))
     with scene.serve() as coordinator:
         assert coordinator.process.wait(30) == 2
         assert "newer than this turnout; update" in coordinator.output

@@ -121,8 +121,8 @@ def usual(**changes):
         ({"open_seconds": 100.0}, "does not close"),
         ({"open_seconds": 100.0, "mode": "draining"}, "does not close"),
         (
-            {"capacity": 100.0, "members": 9, "reachable": [2.4, 6.6]},
-            "capacity of 100 cannot be met: 9 devices have a turnout of",
+            {"capacity": 100.0, "members": 9, "gone": 3, "returning": 1, "reachable": [2.4, 6.6]},
+            "capacity of 100 cannot be met: the 5 devices that can be counted on have a turnout of",
         ),
         ({"capacity": 1.0, "members": 9, "reachable": [2.4, 6.6]}, "of 2.4 to 6.6 on average, whatever the signal"),
         ({"signal": 1e6, "most_signal": 1e6}, "at its bound"),

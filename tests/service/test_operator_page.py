@@ -197,14 +197,14 @@ def test_a_lost_connection_is_shown_and_comes_back_by_itself(browser):
             view.wait("#lost", state="visible")
             assert view.text("link-text") == "Connection lost"
             assert view.page.is_disabled("[data-mode=paused]")
-            assert view.page.is_disabled("[data-slot='3'] button")
+            assert view.page.is_disabled("[data-number='3'] .quiet")
             operated.close_round()
             server = Served(operated, port=server.port)
             view.drawn(30)
             assert view.text("link-text") == "Live"
             assert not view.page.is_visible("#lost")
             assert view.page.is_enabled("[data-mode=paused]")
-            assert view.page.is_enabled("[data-slot='3'] button")
+            assert view.page.is_enabled("[data-number='3'] .quiet")
             shown = view.page.evaluate("document.getElementById('turnout-plot').data[0].x")
             assert shown == list(range(31))  # none lost, none twice
     finally:

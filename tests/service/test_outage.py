@@ -17,6 +17,7 @@ import pytest
 
 from service.agents import agent_with
 from service.running import begun, codes_for, running, usual_rules
+from service.test_end_of_outage import wind_up
 from service.wiretap import Wiretap
 from statistical.binomial import assert_proportion
 from turnout import IntegralController, PaperCoin, PolynomialCosts, Prior, SelfTuningController, paper_population
@@ -29,6 +30,7 @@ from turnout.service.load_test.load_test import Fleet
 from turnout.service.rounds import ClosedRound
 from turnout.service.rules import Rules, Safety, Timing
 from turnout.service.store.backup import open_store
+from turnout.theory import tune
 
 LIMIT = Limit(1000, 1.0)
 
@@ -56,16 +58,16 @@ def wait_until(condition, seconds: float = 20.0) -> None:
 
 
 def rehearsed(
-    at: Path, rules: Rules, capacity: float, weights: list[int], first: int, away: int, after: int
+    at: Path, rules: Rules, capacity: float, weights: list[int], first: int, away: int, after: int, cut: float = 0.95
 ) -> tuple[list[ClosedRound], float]:
-    """The books of a fleet of which 95 % are cut off for some rounds, and the bound of its signal."""
+    """The books of a fleet of which a part is cut off for some rounds, and the bound of its signal."""
     store = begun(at, rules, capacity=capacity)
     made = {weight: codes_for(store, weights.count(weight), weight=weight) for weight in set(weights)}
     codes = [made[weight].pop() for weight in weights]
     coefficients = paper_population(clients=len(weights)).costs.coefficients * np.array(weights)[:, None]
     costs = PolynomialCosts(coefficients, powers=(2, 4, 6))  # what weighs more costs more
     with running(store, seed=3) as coordinator:
-        rehearsal = Rehearsal(cut=0.95, cut_first=first, cut_rounds=away)
+        rehearsal = Rehearsal(cut=cut, cut_first=first, cut_rounds=away)
         record = asyncio.run(
             Fleet(coordinator.url, costs, codes, seed=1, rehearsal=rehearsal).run(first + away + after)
         )
@@ -74,7 +76,7 @@ def rehearsed(
     store = open_store(str(at))
     books = list(store.history())[: first + away + after]
     store.close()
-    quiet = [closed for closed in books[first : first + away] if closed.heard <= 0.06 * len(weights)]
+    quiet = [closed for closed in books[first : first + away] if closed.heard <= (1.01 - cut) * len(weights)]
     assert len(quiet) >= away - 3, "most of them were away"
     assert max(closed.heard for closed in books[first + away :]) >= 0.95 * len(weights), "and came back"
     return books, bound
@@ -135,13 +137,30 @@ def test_a_hundred_rounds_without_ninety_five_percent_and_all_back_at_once(tmp_p
 
 @pytest.mark.deployment
 @pytest.mark.parametrize("loop", LOOPS)
-def test_without_a_quorum_they_would_all_come(tmp_path: Path, loop: str) -> None:
+def test_a_server_that_winds_up_would_call_them_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, loop: str) -> None:
     """The sabotaged twin: a signal that follows the turnout of an outage winds up."""
+    wind_up(monkeypatch)
     rules = usual_rules(SHORT, wait_for=DEVICES, safety=Safety("absent", quorum=0.0), **LOOPS[loop])
     books, _ = rehearsed(tmp_path / "run.db", rules, CAPACITY, [1] * DEVICES, FIRST, AWAY, AFTER)
     assert peak(books, FIRST + AWAY) > 1.2
     with pytest.raises(AssertionError):
         check_signal(books, books[FIRST].signal)
+
+
+@pytest.mark.deployment
+@pytest.mark.parametrize("controller", ["integral", "self-tuning"])
+@pytest.mark.parametrize(("share", "part"), [(0.30, 0.60), (0.49, 0.40), (0.51, 0.30), (0.95, 0.40)])
+def test_forty_rounds_without_a_part_of_three_hundred_over_sockets(
+    tmp_path: Path, share: float, part: float, controller: str
+) -> None:
+    """One seed each: every round is below 1.2 C and four spreads, which chance exceeds once in 30,000 rounds."""
+    problem, prior = paper_population(clients=300).problem(300 * part), Prior(part)
+    made = SelfTuningController() if controller == "self-tuning" else tune(problem, Clamp(1.0), prior).controller()
+    rules = usual_rules(PATIENT, wait_for=300, mechanism=Clamp(1.0), controller=made, prior=prior)
+    books, _ = rehearsed(tmp_path / "run.db", rules, 300 * part, [1] * 300, 60, 40, 40, cut=share)
+    spread = np.sqrt(part * (1.0 - part) * 300)
+    assert peak(books, 100) <= 1.2 + 4.0 * spread / (300 * part)
+    assert sum(closed.participants for closed in books[-10:]) > 0.8 * 10 * 300 * part, "and all is well again"
 
 
 @pytest.mark.deployment

@@ -108,5 +108,27 @@ def test_a_name_that_could_be_a_path_is_refused(name: str) -> None:
 
 
 def test_a_flag_is_no_number() -> None:
-    with pytest.raises(ProtocolProblem, match="round must be int, got bool"):
+    with pytest.raises(ProtocolProblem, match="offer's round must be a whole number, got true or false"):
         fields({"round": True}, {"round": int}, "offer")
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        ([1], "the report must be an object, got a list"),
+        ({}, "the report's round must be a whole number, got nothing"),
+        ({"round": None}, "the report's round must be a whole number, got null"),
+        ({"round": 1.5}, "the report's round must be a whole number, got a number"),
+        ({"round": "1"}, "the report's round must be a whole number, got a text"),
+    ],
+)
+def test_what_is_wrong_is_said_in_the_words_of_json(value: object, said: str) -> None:
+    """To whoever wrote a device in another language: the field, what is allowed, what came, where to read more."""
+    with pytest.raises(ProtocolProblem) as problem:
+        fields(value, {"round": int}, "report")
+    assert str(problem.value) == f"{said}: a coordinator's /v1/openapi.json has every field of every message"
+
+
+def test_a_welcome_of_another_version_names_it() -> None:
+    with pytest.raises(ProtocolProblem, match=r"version \(of the protocol\) must be 1, got 2"):
+        Welcome.read(WELCOME.body() | {"version": 2})

@@ -58,6 +58,6 @@ def test_lost_rounds_are_frozen_and_accounted_for(tmp_path: Path) -> None:
         for round in range(7):
             both = at_once(*(lambda one=one, round=round: one.report(round, True) for one in devices))
             assert all(told["counted"] for _, told in both)
-        books = list(coordinator.coordinator.sync.closed.recent)
+        books = list(store.history())
     assert [closed.frozen for closed in books] == [True] * 6 + [False]
     assert len({closed.signal for closed in books}) == 1

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from service.played import members, play, turnouts
 from turnout import IntegralController, PaperCoin, Prior, SelfTuningController, paper_population, simulate
-from turnout.algorithm import Averaging, Clamp
+from turnout.algorithm import Clamp, Presence
 from turnout.service.rounds import (
     MISSING,
     NO,
@@ -23,9 +23,10 @@ from turnout.service.rounds import (
     first_position,
     pack,
     pack_codes,
-    thinning,
+    pack_presence,
     unpack,
     unpack_codes,
+    unpack_presence,
 )
 from turnout.service.rules import Rules, Safety
 
@@ -95,8 +96,8 @@ def test_below_the_quorum_the_signal_does_not_rise() -> None:
         closed, position = closed_with(rules(), "n........................", position=position)
         assert closed.frozen
     assert position.signal <= 2.0
-    _, live = closed_with(rules(quorum=0.0), "n........................")
-    assert live.signal > 2.0, "without a quorum an outage winds it up"
+    _, live = closed_with(rules(quorum=0.0), "n........................", capacity=10.0)
+    assert live.signal > 2.0, "without a quorum a single report moves it"
 
 
 def test_a_round_without_any_report_or_device_is_frozen() -> None:
@@ -110,8 +111,9 @@ def test_a_round_without_any_report_or_device_is_frozen() -> None:
 def test_the_signal_is_bounded_above() -> None:
     rule, position = rules(most_signal=2.5), None
     for _ in range(20):
-        _, position = closed_with(rule, "nnnnn", capacity=100.0, position=position)
+        _, position = closed_with(rule, "nnnnn", capacity=3.0, position=position)
         assert position.signal <= 2.5
+    assert position.signal == 2.5
     default = rules().most_signal(100.0)
     assert default == 2.0 + 100 * 0.1 * 100.0
 
@@ -172,11 +174,50 @@ def test_rounds_closed_one_by_one_are_the_simulation(controller) -> None:
     assert np.array_equal(turnouts(books), run.participants)
 
 
-def test_the_thinning_is_that_of_the_missing_devices_own_histories() -> None:
-    rule = Rules(Clamp(1.0), IntegralController(0.1, 2.0), Safety("absent"), averaging=Averaging(remember=50))
-    position = Position(30, 2.0, {"signal": 2.0})
-    closed, _ = close(rule, position, members(4, joined=10), reports("n..."), 2.0, np.random.default_rng(1))
-    assert thinning(rule, closed, members(4, joined=10)) == pytest.approx(30 / 31)
-    late = Position(1000, 2.0, {"signal": 2.0})
-    closed, _ = close(rule, late, members(4), reports("n..."), 2.0, np.random.default_rng(1))
-    assert thinning(rule, closed, members(4)) == pytest.approx(49 / 50), "a history that fades forgets at its own rate"
+def test_a_capacity_out_of_reach_moves_no_signal() -> None:
+    """Clamp(1.0) lets ten devices bring 2.7 to 7.3."""
+    for capacity, beyond in ((2.6, True), (2.7, False), (7.3, False), (7.4, True)):
+        closed, after = closed_with(rules(), "yyyyynnnnn", capacity=capacity)
+        assert closed.beyond_reach == beyond, capacity
+        assert (after.signal == 2.0) == beyond
+        assert closed.expected == 10
+
+
+def test_presumed_on_is_on_at_any_signal() -> None:
+    """Five of ten are missing, and were on: what the others can bring is added to them."""
+    _, position = closed_with(rules("last"), "yyyyynnnnn", capacity=5.0)
+    closed, _ = closed_with(rules("last", quorum=0.1), ".....nnnnn", capacity=7.0, position=position)
+    assert not closed.beyond_reach
+    closed, _ = closed_with(rules("last", quorum=0.1), ".....nnnnn", capacity=5.5, position=position)
+    assert closed.beyond_reach, "five are on already, and the others bring 1.3 at least"
+
+
+def test_who_returns_is_counted_little_by_little() -> None:
+    """Eight of sixteen miss ten rounds, and say yes from then on; so do the others."""
+    rule, position, heard = rules(quorum=0.1), None, []
+    for _ in range(10):
+        closed, position = closed_with(rule, 8 * "y" + 8 * ".", capacity=8.0, position=position)
+    for _ in range(12):
+        closed, position = closed_with(rule, 16 * "y", capacity=8.0, position=position)
+        heard.append(closed.participants)
+        assert (closed.codes[8:] == REFUSED).sum() + (closed.codes[8:] == YES).sum() == 8
+    assert heard[0] == 8, "nobody counts in the round in which it returns"
+    assert heard == sorted(heard)
+    assert heard[-1] == 16
+    assert max(np.diff(heard)) <= 2
+
+
+def test_one_missed_round_changes_nothing() -> None:
+    _, position = closed_with(rules(), "yynn.")
+    closed, _ = closed_with(rules(), "nnnny", position=position)
+    assert closed.participants == 1
+
+
+@given(st.lists(st.tuples(st.integers(0, 10**9), st.integers(0, 20), st.booleans()), max_size=30))
+def test_presence_is_packed_and_unpacked(rows: list[tuple[int, int, bool]]) -> None:
+    columns = [np.array(column) for column in zip(*rows, strict=True)] or [np.empty(0)] * 3
+    presence = Presence(*(column.astype(kind) for column, kind in zip(columns, (int, int, bool), strict=True)))
+    again = unpack_presence(pack_presence(presence), len(rows) + 2)
+    for one, other in zip(presence, again, strict=True):
+        assert np.array_equal(one, other[: len(rows)])
+    assert again.expected[len(rows) :].all()

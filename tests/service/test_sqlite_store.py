@@ -16,7 +16,7 @@ from turnout.service.rounds import Position
 from turnout.service.store import sqlite as sqlite_store
 from turnout.service.store.backup import open_store, restore
 from turnout.service.store.sqlite import SqliteStore
-from turnout.service.store.store import Run, StoreProblem
+from turnout.service.store.store import Change, Device, Enrolment, Names, Run, StoreProblem
 
 RUN, START = Run("chargers", {"wait_for": 3}, 1234.5), Position(0, 0.35, {"signal": 0.35})
 
@@ -297,6 +297,81 @@ def test_a_process_of_the_operator_and_the_coordinator_take_turns(path):
     assert [line.detail.split(" -> ")[1] for line in kept.changes()] == [str(number) for number in range(1, 41)]
     assert [row.round for row in kept.history()] == list(range(kept.position().round))
     kept.close()
+
+
+def test_a_store_without_a_run_goes_with_whoever_made_it(path, tmp_path):
+    made = SqliteStore(path, create=True)
+    assert made.lead()
+    made.close()
+    assert list(tmp_path.iterdir()) == []
+    path.touch()  # it was there before, if empty
+    SqliteStore(path, create=True).close()
+    assert path.exists()
+    path.unlink()
+    made = SqliteStore(path, create=True)
+    begun_by_another = SqliteStore(path)
+    begun_by_another.begin(RUN, START, 600.0)
+    made.close()
+    assert begun_by_another.run() == RUN
+    begun_by_another.close()
+    begun(tmp_path / "full.db").close()
+    assert SqliteStore(tmp_path / "full.db").run() == RUN
+
+
+def test_a_store_that_another_process_has_open_stays(path):
+    made = SqliteStore(path, create=True)
+    other = SqliteStore(path)
+    other.run()
+    made.close()
+    other.begin(RUN, START, 600.0)
+    assert other.run() == RUN
+    other.close()
+
+
+VERSION_1 = """
+CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL);
+CREATE TABLE run (one INTEGER PRIMARY KEY CHECK (one = 1), name TEXT NOT NULL, settings TEXT NOT NULL, begun_at REAL NOT NULL);
+CREATE TABLE state (one INTEGER PRIMARY KEY CHECK (one = 1), round INTEGER NOT NULL, offered REAL NOT NULL, controller TEXT NOT NULL, switched_on BLOB NOT NULL, capacity REAL NOT NULL, mode TEXT NOT NULL, revision INTEGER NOT NULL);
+CREATE TABLE devices (slot INTEGER PRIMARY KEY, token BLOB NOT NULL, weight INTEGER NOT NULL, joined INTEGER NOT NULL, left_in INTEGER NULL, revision INTEGER NOT NULL);
+CREATE TABLE codes (code BLOB PRIMARY KEY, weight INTEGER NOT NULL, expires_at REAL NULL, nonce BLOB NULL, slot INTEGER NULL);
+CREATE TABLE books (round INTEGER PRIMARY KEY, signal REAL NOT NULL, capacity REAL NOT NULL, slots INTEGER NOT NULL, codes BLOB NOT NULL, participants INTEGER NOT NULL, demand INTEGER NOT NULL, members INTEGER NOT NULL, heard INTEGER NOT NULL, frozen INTEGER NOT NULL, seconds REAL NOT NULL, closed_at REAL NOT NULL);
+CREATE TABLE log (line INTEGER PRIMARY KEY, at REAL NOT NULL, who TEXT NOT NULL, what TEXT NOT NULL, detail TEXT NOT NULL);
+CREATE INDEX devices_by_revision ON devices (revision);
+CREATE TRIGGER books_unchanged BEFORE UPDATE ON books BEGIN SELECT RAISE(ABORT, 'this table is only ever added to'); END;
+INSERT INTO meta VALUES ('schema', '1');
+INSERT INTO run VALUES (1, 'chargers', '{"wait_for": 3}', 1234.5);
+INSERT INTO state VALUES (1, 1, 0.5, '{"signal": 0.6}', x'', 600.0, 'running', 2);
+INSERT INTO devices VALUES (0, x'01', 7, 0, NULL, 1), (1, x'02', 1, 0, 1, 2);
+INSERT INTO codes VALUES (x'0a', 7, 50.0, x'1a', 0), (x'0b', 1, NULL, x'1b', 1), (x'0c', 3, NULL, NULL, NULL);
+INSERT INTO books VALUES (0, 0.4, 600.0, 2, x'90', 7, 7, 2, 2, 0, 9.5, 1e9);
+INSERT INTO log VALUES (0, 1e9, 'me', 'codes', '3 of weight 7');
+"""  # noqa: E501  as the first version wrote it
+
+
+@pytest.mark.parametrize("way", ["opened", "restored"])
+def test_a_store_of_version_1_is_brought_up_to_date_with_all_that_it_has(path, tmp_path, way):
+    connection = sqlite3.connect(path)
+    connection.executescript(VERSION_1)
+    connection.close()
+    if way == "restored":
+        restore(path, str(tmp_path / "back.db"))
+        path = tmp_path / "back.db"
+    kept = SqliteStore(path)
+    assert (kept.run(), kept.position().round, kept.position().signal) == (RUN, 1, 0.6)
+    assert kept.devices() == [Device(0, b"\x01", 7, 0, None, 1), Device(1, b"\x02", 1, 0, 1, 2)]
+    assert [closed.codes.tolist() for closed in kept.history()] == [[2, 1]]
+    assert [(code.code, code.slot, code.state(60.0), code.names) for code in kept.codes()] == [
+        (b"\x0a", 0, "used", Names()),
+        (b"\x0b", 1, "used", Names()),
+        (b"\x0c", None, "unused", Names()),
+    ]
+    assert kept.changes()[0] == Change(1e9, "me", "codes", "3 of weight 7")
+    kept.rename(0, "me", label="charger 4")
+    kept.add_codes([b"\x0d"], 1, None, "me", [Names("charger 5")])
+    found = kept.enrol([Enrolment(b"\x0c", b"\x1c", b"\x03"), Enrolment(b"\x0d", b"\x1d", b"\x04")], 60.0)
+    assert [device.names.label for device in found] == ["", "charger 5"]
+    kept.close()
+    assert [device.names.label for device in SqliteStore(path).devices()] == ["charger 4", "", "", "charger 5"]
 
 
 def test_a_copy_from_another_version_goes_through_the_same_way(path, tmp_path, monkeypatch):

@@ -144,6 +144,10 @@ def test_the_tutorial_s_steps(terminal: Terminal) -> None:
     assert sum(line.startswith("on") for line in worked) <= 3
     printed = terminal.run(look)
     assert "capacity 5" in printed
+    assert "device 0: label 'pump 1', site 'cellar'" in printed
+    assert re.search(r"^ +0 +\w{8} +pump 1 +cellar ", printed, re.MULTILINE), printed
+    assert re.search(r"^ +10 +\w{8} +pump 11 +roof ", printed, re.MULTILINE), printed
+    assert re.search(r"^cellar +1 +0 +0$", printed, re.MULTILINE), printed
     assert re.search(r"devices +1[01]", printed), printed
     said = " ".join(printed.split())
     assert re.search(r"epsilon 1\.000 per report; total epsilon .* against an observer of every report", said)

@@ -28,7 +28,7 @@ from turnout.algorithm.controllers import (
     controller_from_settings,
     integral_signal,
 )
-from turnout.algorithm.mechanism import Mechanism, Public, Recipe, check_mechanism
+from turnout.algorithm.mechanism import Mechanism, Public, Recipe, check_mechanism, widest
 from turnout.algorithm.mechanisms import MECHANISMS, check_known, in_words, mechanism_from_settings
 from turnout.algorithm.mechanisms.capped_coin import CappedCoin
 from turnout.algorithm.mechanisms.clamp import Clamp
@@ -38,15 +38,20 @@ from turnout.algorithm.mechanisms.memoized import Memoized, OneRelease
 from turnout.algorithm.mechanisms.paper_coin import PaperCoin, coin_probability
 from turnout.algorithm.mechanisms.randomized_response import RandomizedResponse
 from turnout.algorithm.mechanisms.tracking_clamp import MARGIN, TrackingClamp
+from turnout.algorithm.presence import FORGIVEN, QUORUM, RETURN_ROUNDS, Attendance, Presence
 from turnout.algorithm.server import EVERYONE, Heard, ServerState, server_step
 from turnout.algorithm.thresholds import WORDS, check_epsilon, growth, keeps, on_the_coin, widest_box
 
 __all__ = [
     "EVERYONE",
+    "FORGIVEN",
     "MARGIN",
     "MECHANISMS",
+    "QUORUM",
+    "RETURN_ROUNDS",
     "SMALLEST_AVERAGE",
     "WORDS",
+    "Attendance",
     "Averaging",
     "CappedCoin",
     "Channel",
@@ -64,6 +69,7 @@ __all__ = [
     "Memoized",
     "OneRelease",
     "PaperCoin",
+    "Presence",
     "Prior",
     "Public",
     "RandomizedResponse",
@@ -98,6 +104,7 @@ __all__ = [
     "remembered",
     "root",
     "server_step",
+    "widest",
     "widest_box",
 ]
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Iterable, Mapping
+from functools import reduce
 from typing import Any, ClassVar, NamedTuple, Protocol, Self
 
 import numpy as np
@@ -207,6 +208,20 @@ class Mechanism:
 
     def _fields(self) -> tuple[dataclasses.Field[Any], ...]:
         return dataclasses.fields(self)  # type: ignore[arg-type]
+
+
+def widest(mechanism: Mechanism) -> tuple[Any, Any]:
+    """(least, most) probability of a client at any signal; a box that follows the average moves with it.
+
+    Example:
+        >>> from turnout.algorithm import Clamp
+        >>> [round(chance, 3) for chance in widest(Clamp(epsilon=1.0))]
+        [0.269, 0.731]
+    """
+    averages = (1e-9, 0.5, 1.0 - 1e-9) if mechanism.needs_public_average else (0.5,)
+    boxes = [mechanism.box(Public(average=np.float64(average))) for average in averages]
+    lows, highs = zip(*boxes, strict=True)
+    return reduce(np.minimum, lows), reduce(np.maximum, highs)
 
 
 def _setting(name: str, value: Any, once: bool) -> str:

@@ -50,12 +50,22 @@ class Heard(NamedTuple):
     """What a server knows of a round besides its total.
 
     Attributes:
-        enough: whether the total is the turnout; False where too few reported, or nobody.
-        thinning: the mean factor by which a missed round lowers the averages of the missing clients; 1 if none is.
+        enough: whether a quorum reported; else the total says nothing.
+        in_reach: whether those who are expected can bring the capacity on average: their boxes' lowest sum is not
+            above it, and the highest not below.
+        share: the part of the expected weight that was heard; this part of the capacity is asked of it.
+        scale: what the signal is multiplied by, since others are expected in the next round.
     """
 
     enough: bool = True
-    thinning: float = 1.0
+    in_reach: bool = True
+    share: float = 1.0
+    scale: float = 1.0
+
+    @property
+    def moves(self) -> bool:
+        """Whether the controller moves the signal."""
+        return self.enough and self.in_reach and self.share > 0.0
 
 
 EVERYONE = Heard()
@@ -73,10 +83,12 @@ def server_step(
 ) -> ServerState:
     """Close the open round: the controller moves the signal by what was heard.
 
-    Where too few reported, the turnout is unknown, and the signal must not follow it. But averages fall while clients
-    are away, and a client with the cost x^p returns with an intent that is x^(2-p) times as high: with the same
-    signal, all would participate at once. So the signal falls by the square of the thinning, which is exact for
-    p = 4, and for p = 2 costs a few rounds.
+    It does not move where too few reported: the turnout is unknown. Nor where those who are expected cannot bring the
+    capacity: no signal would, and one that rises all the while must fall as far afterwards, with everyone
+    participating until it has. In both cases the controller's state is what it was before, and so is the signal, but
+    for the scale: where half are gone, the others are asked for twice as much, and when all are back, for as much as
+    before. The products of the scales of an absence and of a return cancel, apart from the caution for averages that
+    have fallen meanwhile (see `Presence`).
 
     Args:
         controller: how the signal moves.
@@ -99,12 +111,14 @@ def server_step(
         (1, (2.0, 3.0))
         >>> server_step(controller, state, total=0, capacity=30, heard=Heard(enough=False)).signals
         (3.0, 3.0)
+        >>> server_step(controller, state, total=9, capacity=30, heard=Heard(in_reach=False, scale=2.0)).signals
+        (3.0, 6.0)
     """
     after = state.controller
-    if heard.enough:
-        after = controller.step(after, total, capacity)
-    elif heard.thinning != 1.0:
-        after = after._replace(signal=after.signal * heard.thinning**2)
+    if heard.moves:
+        after = controller.step(after, total, capacity * heard.share)
+    if heard.scale != 1.0:
+        after = after._replace(signal=after.signal * heard.scale)
     if after.signal > most_signal:
         after = after._replace(signal=float(most_signal))
     return ServerState(state.round + 1, (*state.signals[1:], float(after.signal)), after)

@@ -83,6 +83,8 @@ def _read_codes(path: Path) -> list[str]:
     except (OSError, UnicodeDecodeError) as error:
         raise FileProblem(f"{path}: cannot be read ({error}): write codes with `turnout operate codes`") from None
     words = [line.split()[0] for line in lines if line and not line.startswith("#")]
+    if lines and lines[0] == "label,site,code":  # as `turnout operate codes --from` prints it
+        words = [line.rpartition(",")[2] for line in lines[1:] if line]
     if not words:
         raise FileProblem(f"{path}: holds no codes: write some with `turnout operate codes`")
     return words

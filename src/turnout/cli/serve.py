@@ -137,10 +137,14 @@ def _serve(
     for place in (devices, operator):  # do not begin a run that could not be served
         check(place.listener(None))
     opened = open_store(store, create="capacity" in given)
-    if not opened.shared and not opened.lead():
-        raise StoreProblem(TAKEN)
-    made = begin_or_continue(opened, run, given)
-    secret, checked = _password(store, password_file)
+    try:
+        if not opened.shared and not opened.lead():
+            raise StoreProblem(TAKEN)
+        made = begin_or_continue(opened, run, given)
+        secret, checked = _password(store, password_file)
+    except BaseException:
+        opened.close()  # a store that was made for a run that is refused is removed
+        raise
 
     def bound(listeners: Mapping[str, Bound]) -> None:
         typer.echo(f"run {made.name}, stored in {store.rpartition('@')[2]}")

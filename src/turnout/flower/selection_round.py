@@ -13,7 +13,7 @@ from flwr.serverapp import Grid
 from flwr.serverapp import strategy as flower
 from flwr.serverapp.strategy import Strategy
 
-from turnout.algorithm import Controller, Heard, Mechanism, Prior, ServerState, server_step
+from turnout.algorithm import Controller, Heard, Mechanism, Presence, Prior, ServerState, server_step
 from turnout.errors import TurnoutError, invalid
 from turnout.flower.protocol import (
     ABSTAINED,
@@ -307,6 +307,8 @@ class Selection:
     def __post_init__(self) -> None:
         self._mechanism, self._shares = mechanism_text(self.mechanism), shares_reached(self.mechanism)
         self._server = ServerState.start(self.controller)
+        self._known: dict[int, int] = {}  # every node that was ever asked, by its place in the presence
+        self._presence = Presence.start(0)
         self._uncounted: dict[int, list[int]] = {}
         self._told_of_stops: set[str] = set()
         self.reports = 0  # the most that any one client has made
@@ -333,17 +335,41 @@ class Selection:
         least, most = self._shares
         return not least * nodes < self.capacity <= most * nodes * (1.0 + 1e-12)
 
-    def close(self, tally: Tally, round: int) -> None:
-        """Move the signal by the bits. A round without any report does not move it."""
-        known = Heard(enough=tally.heard > 0)
-        self._server = server_step(self.controller, self._server, len(tally.participants), self.capacity, known)
-        self.reports += tally.reported
+    def close(self, tally: Tally, round: int, *, trained: bool = False) -> None:
+        """Move the signal by the bits. A round without any report does not move it.
+
+        A node that has just returned is no participant yet (see `Presence`), unless it has `trained` already.
+        """
         heard = {*tally.participants, *tally.said_no}
+        counted, known = self._attendance(tally, heard, trained)
+        wanted = [node for node in tally.participants if node in counted]
+        self._server = server_step(self.controller, self._server, len(wanted), self.capacity, known)
+        self.reports += tally.reported
+        if not trained:
+            for node in set(tally.participants) - counted:
+                tally.count("returning")
+                heard.discard(node)
+            tally.participants[:] = wanted
         for node in tally.asked:
             if node in heard:
                 self._uncounted.pop(node, None)
             else:
                 self._uncounted[node] = [*self._uncounted.get(node, ()), round][-MOST_UNCOUNTED:]
+
+    def _attendance(self, tally: Tally, heard: set[int], trained: bool) -> tuple[set[int], Heard]:
+        """Who counts, and what is known of the round besides its total."""
+        for node in tally.asked:
+            self._known.setdefault(node, len(self._known))
+        nodes = list(self._known)
+        reported, everyone = np.array([node in heard for node in nodes], np.bool_), np.ones(len(nodes), np.bool_)
+        enough, rounds = bool(heard), self.prior.rounds + self._server.round + 1
+        over = {"over": 0} if trained else {}
+        presence = self._presence.grown(len(nodes))
+        self._presence, seen = presence.after(reported, everyone, 1, rounds, enough=enough, **over)
+        least, most = self._shares
+        in_reach = least * seen.weight <= self.capacity <= most * seen.weight * (1.0 + 1e-12)
+        counted = {node for node, counts in zip(nodes, seen.counted, strict=True) if counts}
+        return counted, Heard(enough, in_reach, seen.share, seen.scale)
 
     def news_of_stops(self, tally: Tally) -> str:
         """A warning when the first nodes stop for good, and one when nobody is left; else nothing."""
@@ -361,7 +387,7 @@ class Selection:
         """The round in numbers, for the run's metrics. All of it is public."""
         total = self.account.total(self.reports)
         covered = "per-report" if self.account.per == "report" else "lifetime"
-        kinds = ("ineligible", "refused", "stopped", "lost", "failed", "faults")
+        kinds = ("ineligible", "refused", "stopped", "lost", "failed", "faults", "returning")
         return MetricRecord(
             {
                 "turnout-signal": float(tally.signal),

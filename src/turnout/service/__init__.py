@@ -28,7 +28,6 @@ from turnout.service.protocol import (
     tag_of,
 )
 from turnout.service.rounds import (
-    LOOKS_BACK,
     MISSING,
     NO,
     REFUSED,
@@ -40,8 +39,8 @@ from turnout.service.rounds import (
     close,
     first_position,
     pack_codes,
-    thinning,
     unpack_codes,
+    unpack_presence,
 )
 from turnout.service.rules import (
     Rules,
@@ -62,7 +61,6 @@ __all__ = [
     "LARGEST_BODY",
     "LARGEST_REPLY",
     "LEAVE",
-    "LOOKS_BACK",
     "MISSING",
     "NO",
     "PREFIX",
@@ -108,8 +106,8 @@ __all__ = [
     "start_logging",
     "summed_up",
     "tag_of",
-    "thinning",
     "unpack_codes",
+    "unpack_presence",
     "what_to_correct",
 ]
 

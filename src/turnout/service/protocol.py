@@ -147,7 +147,8 @@ class Answer:
         if found["round"] != round:
             raise ProtocolProblem(f"the answer must be to round {round}, got {found['round']!r}: not our coordinator")
         if found["outcome"] not in OUTCOMES:
-            raise ProtocolProblem(f"the outcome must be one of {OUTCOMES}, got {found['outcome']!r}: update turnout")
+            allowed, got = ", ".join(OUTCOMES), found["outcome"][:40]
+            raise ProtocolProblem(f"the answer's outcome must be one of {allowed}, got {got!r}: {_EVERY_FIELD}")
         lease = found["lease"] if 0.0 < found["lease"] < math.inf else 0.0
         following = None if found["next"] is None else Offer.read(found["next"])
         return cls(round, found["outcome"], found["counted"], lease, following)
@@ -196,11 +197,14 @@ class Welcome:
         kinds = {"run": str, "token": str, "weight": int, "prior_average": float, "prior_rounds": float}
         kinds |= {"remember": object, "by": str, "mechanism": dict, "offer": object, "version": int}
         found = fields(value, kinds, "welcome")
-        if found.pop("version") != VERSION:
-            raise ProtocolProblem(f"the protocol must be version {VERSION}: use the same turnout on both sides")
+        if (version := found.pop("version")) != VERSION:
+            remedy = "use the same turnout on both sides"
+            raise ProtocolProblem(f"the welcome's version (of the protocol) must be {VERSION}, got {version}: {remedy}")
         check_run_name(found["run"])
-        if not 1 <= found["weight"] <= 2**40 or not re.fullmatch(r"[A-Za-z0-9_-]{20,200}", found["token"]):
-            raise ProtocolProblem("the welcome must hold a weight from 1 and a token: not our coordinator")
+        if not 1 <= found["weight"] <= 2**40:
+            raise ProtocolProblem(f"the welcome's weight must be from 1 to 2^40, got {found['weight']}: {_EVERY_FIELD}")
+        if not re.fullmatch(r"[A-Za-z0-9_-]{20,200}", found["token"]):
+            raise ProtocolProblem(f"the welcome's token must be 20 to 200 of A-Z, a-z, 0-9, _ and -: {_EVERY_FIELD}")
         if found["remember"] is not None:
             found["remember"] = fields({"remember": found["remember"]}, {"remember": float}, "welcome")["remember"]
         return cls(**found | {"offer": Offer.read(found["offer"])})
@@ -286,6 +290,25 @@ def read_json(body: bytes) -> Any:
         raise ValueError("too deeply nested") from None
 
 
+_EVERY_FIELD = "a coordinator's /v1/openapi.json has every field of every message"
+
+_WORDS = {
+    int: "a whole number",
+    float: "a number",
+    str: "a text",
+    bool: "true or false",
+    dict: "an object",
+    list: "a list",
+    object: "there",
+    type(None): "null",
+}
+
+
+def _word(kind: type) -> str:
+    """A type as JSON has it: who wrote the other side need not know Python."""
+    return _WORDS.get(kind, kind.__name__)
+
+
 def fields(value: object, kinds: Mapping[str, type], name: str) -> dict[str, Any]:
     """The fields of a message, all of them there and of their type; 3 passes for a float, 3.0 for an int.
 
@@ -293,7 +316,7 @@ def fields(value: object, kinds: Mapping[str, type], name: str) -> dict[str, Any
         ProtocolProblem: one is missing or of another type. What the message holds beyond is ignored: a newer side.
     """
     if not isinstance(value, Mapping):
-        raise ProtocolProblem(f"the {name} must be an object, got {type(value).__name__}: update turnout on both sides")
+        raise ProtocolProblem(f"the {name} must be an object, got {_word(type(value))}: {_EVERY_FIELD}")
     found = {}
     for key, kind in kinds.items():
         got = value.get(key, fields)
@@ -302,8 +325,8 @@ def fields(value: object, kinds: Mapping[str, type], name: str) -> dict[str, Any
         elif kind is int and isinstance(got, float) and got.is_integer():  # to JSON, 3.0 is the number 3
             got = int(got)
         if got is fields or not isinstance(got, kind) or (kind is int and isinstance(got, bool)):
-            what = "nothing" if got is fields else type(got).__name__
-            raise ProtocolProblem(f"the {name}'s {key} must be {kind.__name__}, got {what}: update turnout")
+            what = "nothing" if got is fields else _word(type(got))
+            raise ProtocolProblem(f"the {name}'s {key} must be {_word(kind)}, got {what}: {_EVERY_FIELD}")
         found[key] = got
     return found
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import zlib
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from itertools import takewhile
-from statistics import median_high
 
 import numpy as np
 import numpy.typing as npt
 
-from turnout.algorithm import EVERYONE, Heard, ServerState, server_step
+from turnout.algorithm import Attendance, Heard, Presence, ServerState, server_step, widest
 from turnout.privacy import LAST
 from turnout.service.protocol import Offer
 from turnout.service.rules import Rules
@@ -18,18 +17,8 @@ from turnout.service.rules import Rules
 Codes = npt.NDArray[np.uint8]
 
 MISSING, NO, YES, REFUSED = 0, 1, 2, 3
-"""What a round has of a device: no report; "no"; an acknowledged "yes"; a "yes" beyond the hard limit, not counted."""
-
-GROWTH = 1.05
-"""After an outage, devices are returning as long as reports grow by more than this factor: the first ones must not be
-taken for all, or the signal would rise for them and be too high for the others."""
-
-MOST_STILL_ROUNDS = 20
-"""The most rounds in which reports must not have grown: devices return in waves, and between two waves all seem to be
-here."""
-
-LOOKS_BACK = 2 * MOST_STILL_ROUNDS - 1
-"""Rounds: where fewer than half of the last so many had as many reports as now, `MOST_STILL_ROUNDS` is not over."""
+"""What a round has of a device: no report; "no"; an acknowledged "yes"; a "yes" that is not counted, beyond the hard
+limit or of a device that has just returned."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,12 +51,14 @@ class Position:
         offered: the signal that decides it, which is sent to devices.
         controller: the controller's state, with Theta(round), by name.
         on: packed bits by slot: whether the device's last acknowledged report was "yes".
+        presence: packed, who was heard of late; empty: everyone.
     """
 
     round: int
     offered: float
     controller: Mapping[str, float]
     on: bytes = field(default=b"", repr=False)
+    presence: bytes = field(default=b"", repr=False)
 
     @property
     def signal(self) -> float:
@@ -93,9 +84,11 @@ class ClosedRound:
         demand: the weight that moved the signal: every "yes", and missing devices as the operator chose.
         members: how many devices there were.
         heard: how many of them reported.
-        frozen: whether the signal did not follow: too few decided by it, or devices were still returning.
+        frozen: whether the signal did not follow: too few decided by it.
         seconds: how long it was open.
         closed_at: the wall clock, seconds since 1970; for people, never for decisions.
+        expected: the weight that is counted on: not of who is gone, nor of who has just returned.
+        beyond_reach: whether no signal lets that weight bring the capacity; then the signal does not follow either.
     """
 
     round: int
@@ -109,6 +102,8 @@ class ClosedRound:
     frozen: bool
     seconds: float = 0.0
     closed_at: float = 0.0
+    expected: int = 0
+    beyond_reach: bool = False
 
     def code(self, slot: int) -> int:
         """What it has of a device."""
@@ -129,7 +124,6 @@ def close(
     capacity: float,
     random: np.random.Generator,
     *,
-    before: Sequence[ClosedRound] = (),
     replayed: npt.NDArray[np.bool_] | None = None,
     acknowledge: bool = True,
     seconds: float = 0.0,
@@ -141,13 +135,10 @@ def close(
     hide every excess, and the signal could only rise.
 
     Args:
-        rules: of the run.
-        position: the open round.
-        members: by slot.
+        rules, position, members: of the run; the open round; by slot.
         reports: MISSING, NO or YES by slot, shape (slots,).
         capacity: what is needed.
         random: chooses who is refused beyond the hard limit, so that nobody gains by being early.
-        before: the rounds before, the newest last; more than `LOOKS_BACK` are not needed.
         replayed: decided earlier, under another signal, shape (slots,): they count, but the signal must not follow.
         acknowledge: False where the operator stops everyone: no "yes" counts, and the signal stays.
         seconds: how long it was open.
@@ -158,14 +149,15 @@ def close(
     """
     codes = np.where(members.here, reports, MISSING).astype(np.uint8)
     heard, on = codes != MISSING, unpack(position.on, len(members))
-    presumed = on & members.here & ~heard if rules.safety.missing == LAST else np.zeros(len(members), np.bool_)
+    fresh = heard if replayed is None else heard & ~replayed
+    enough = acknowledge and bool(fresh.sum() >= max(1, rules.safety.quorum * members.here.sum()))
+    presence, seen = _attended(rules, position, members, heard, enough)
+    codes[(codes == YES) & ~seen.counted] = REFUSED
+    presumed = on & members.here & ~heard & (rules.safety.missing == LAST)
     held = int(members.weight[presumed].sum())
     demand = int(members.weight[codes == YES].sum()) + held
     room = np.inf if rules.safety.hard_limit is None else rules.safety.hard_limit - held
     _refuse_beyond(room if acknowledge else 0.0, codes, members, random)
-    fresh = heard if replayed is None else heard & ~replayed
-    enough = fresh.sum() >= max(1, rules.safety.quorum * members.here.sum())
-    frozen = not (acknowledge and enough) or _still_returning(int(heard.sum()), int(members.here.sum()), before)
     closed = ClosedRound(
         round=position.round,
         signal=position.signal,
@@ -175,29 +167,41 @@ def close(
         demand=demand,
         members=int(members.here.sum()),
         heard=int(heard.sum()),
-        frozen=bool(frozen),
+        frozen=not enough,
         seconds=seconds,
         closed_at=closed_at,
+        expected=int(seen.weight),
+        beyond_reach=not _in_reach(rules, capacity, held, members, heard, seen),
     )
-    on = np.where(heard, codes == YES, on) & members.here
-    return closed, _after(rules, position, closed, members, pack(on))
+    known = Heard(enough, not closed.beyond_reach, seen.share, seen.scale)
+    switched = pack(np.where(heard, codes == YES, on) & members.here)
+    return closed, _after(rules, position, closed, known, switched, pack_presence(presence))
 
 
-def _still_returning(heard: int, members: int, before: Sequence[ClosedRound]) -> bool:
-    """Whether an outage is not over yet, though enough report: many are missing, and reports have just grown.
+def _attended(
+    rules: Rules, position: Position, members: Members, heard: npt.NDArray[np.bool_], enough: bool
+) -> tuple[Presence, Attendance]:
+    """Who can be counted on. Who counts as it last was is never gone, and never returns."""
+    stays = rules.safety.missing == LAST
+    presence, seen = unpack_presence(position.presence, len(members)).after(
+        members.here if stays else heard,
+        members.here,
+        members.weight,
+        rules.prior.rounds + np.maximum(0, position.round + 1 - members.joined),
+        rules.averaging.cap,
+        enough=enough,
+    )
+    lowered = _lowered(rules, position, members, members.here & ~heard) if stays and not enough else seen.scale
+    return presence, seen._replace(scale=lowered)
 
-    The number of reports must not grow for as long as the outage lasted, at most for `MOST_STILL_ROUNDS` rounds. So a
-    single bad round costs one round more, and a fleet with a bad round now and then is not frozen for ever.
 
-    Example:
-        >>> outage = [ClosedRound(k, 1.0, 5.0, np.empty(0, np.uint8), 0, 0, 100, 5, True) for k in range(30)]
-        >>> _still_returning(60, 100, outage), _still_returning(96, 100, outage)
-        (True, False)
-    """
-    outage = list(takewhile(lambda closed: closed.frozen, reversed(before)))[:LOOKS_BACK]
-    if not outage or GROWTH * heard >= members:
-        return False
-    return heard > GROWTH * median_high(closed.heard for closed in outage)
+def _in_reach(
+    rules: Rules, capacity: float, held: int, members: Members, heard: npt.NDArray[np.bool_], seen: Attendance
+) -> bool:
+    """Whether some signal lets those who are expected bring the capacity; who is presumed on is on at any signal."""
+    able = float(members.weight[heard].sum()) if rules.safety.missing == LAST else seen.weight
+    least, most = (float(chance) * able + held for chance in widest(rules.mechanism))
+    return least <= capacity <= most
 
 
 def _refuse_beyond(room: float, codes: Codes, members: Members, random: np.random.Generator) -> None:
@@ -212,37 +216,48 @@ def _refuse_beyond(room: float, codes: Codes, members: Members, random: np.rando
             codes[slot] = REFUSED
 
 
-def _after(rules: Rules, position: Position, closed: ClosedRound, members: Members, on: bytes) -> Position:
+def _after(rules: Rules, position: Position, closed: ClosedRound, heard: Heard, on: bytes, presence: bytes) -> Position:
     controller = rules.controller
     signals = (float(position.offered), position.signal)[-1 - controller.lag :]
     state = ServerState(position.round, signals, type(controller.start())(**position.controller))
-    heard = Heard(enough=False, thinning=thinning(rules, closed, members)) if closed.frozen else EVERYONE
     most = rules.most_signal(closed.capacity)
     after = server_step(controller, state, closed.demand, closed.capacity, heard, most_signal=most)
-    return Position(after.round, after.deciding, after.controller._asdict(), on)
+    return Position(after.round, after.deciding, after.controller._asdict(), on, presence)
 
 
-def thinning(rules: Rules, closed: ClosedRound, members: Members) -> float:
-    """The factor by which one missed round has lowered the missing devices' averages: the mean of n / (n + 1).
+def _lowered(rules: Rules, position: Position, members: Members, missing: npt.NDArray[np.bool_]) -> float:
+    """What the signal is multiplied by in a frozen round, where who is missing counts as it last was.
 
-    `server_step` lowers the signal of an outage by it.
-
-    Example:
-        >>> from turnout.algorithm import Clamp
-        >>> from turnout.algorithm import SelfTuningController
-        >>> from turnout.service import Safety
-        >>> rules = Rules(Clamp(1.0), SelfTuningController(), Safety("absent"))  # a prior worth 10 rounds
-        >>> devices = Members(np.ones(2, np.int64), np.zeros(2, np.int64), np.ones(2, np.bool_))
-        >>> closed = ClosedRound(9, 1.0, 1.0, np.array([NO, MISSING], np.uint8), 0, 0, 2, 1, True)
-        >>> thinning(rules, closed, devices)
-        0.95
+    It counts at once when it returns, so the signal must have fallen by then. A missed round lowers an average by
+    n / (n + 1), and raises the intent for the cost x^4 by the square of the reciprocal.
     """
-    missing = members.here & (closed.codes == MISSING)
     if not missing.any():
         return 1.0
-    behind = rules.prior.rounds + np.maximum(0, closed.round - members.joined[missing])
+    behind = rules.prior.rounds + np.maximum(0, position.round - members.joined[missing])
     behind = np.minimum(behind, rules.averaging.cap - 1.0)
-    return float(np.mean(behind / (behind + 1.0)))
+    return float(np.mean(behind / (behind + 1.0))) ** 2
+
+
+def pack_presence(presence: Presence) -> bytes:
+    """For the database; empty where everyone was heard, and small where nearly everyone was."""
+    if not (presence.missed.any() or presence.waits.any() or not presence.basis.all()):
+        return b""
+    rows = np.stack([presence.missed, presence.waits, presence.basis.astype(np.int64)])
+    return zlib.compress(np.minimum(rows, 2**31 - 1).astype("<i4").tobytes(), 1)
+
+
+def unpack_presence(packed: bytes, slots: int) -> Presence:
+    """What `pack_presence` packed, with newcomers up to so many slots.
+
+    Example:
+        >>> presence, _ = Presence.start(2).after(np.array([True, False]), np.ones(2, bool), 1, 5)
+        >>> unpack_presence(pack_presence(presence), 3).missed
+        array([0, 1, 0])
+    """
+    if not packed:
+        return Presence.start(slots)
+    missed, waits, basis = np.frombuffer(zlib.decompress(packed), "<i4").reshape(3, -1).astype(np.int64)
+    return Presence(missed, waits, basis.astype(np.bool_)).grown(slots)
 
 
 def pack(bits: npt.NDArray[np.bool_]) -> bytes:

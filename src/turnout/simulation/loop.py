@@ -7,15 +7,18 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from turnout.algorithm import EVERYONE, QUORUM, Heard, Presence
+from turnout.problem import Problem
 from turnout.simulation.clients import SimulatedClients
 from turnout.simulation.recording import Measures
-from turnout.simulation.schedule import ABSENT, PRESENT, Span
+from turnout.simulation.schedule import ABSENT, AWAY, PRESENT, Schedule, Span
 from turnout.simulation.server_log import ServerLog
 from turnout.simulation.setup import Setup
+from turnout.theory import reachable
 
 if TYPE_CHECKING:
     from turnout.simulation.engines.engine import Engine
@@ -35,8 +38,8 @@ def run_rounds(engine: Engine, setup: Setup, progress: Progress | None = None) -
         return engine.measure(recorder.keep, status)
 
     with contextlib.closing(engine), _deferred_interrupt() as stop_asked:
-        for span in setup.schedule.spans(log.round, total, len(clients), log.capacity):
-            status, log.capacity = span.status, span.capacity
+        for span, heard in _pieces(setup.schedule, setup.problem, clients, log.round, total):
+            status, log.capacity, log.heard = span.status, span.capacity, heard
             _begin(engine, clients, log, span)
             recorder.note(log.round - 1, measured)
             while log.round < span.stop and not stop_asked():
@@ -73,6 +76,59 @@ def _begin(engine: Engine, clients: SimulatedClients, log: ServerLog, span: Span
         turnout += engine.draw(log.round, [log.server.deciding])[0]
         engine.set_status(span.status)
     log.close_round(turnout)
+
+
+class _Piece(NamedTuple):
+    """Rounds of a span in which the server hears the same.
+
+    Attributes:
+        span: the rounds; whoever has returned and is not counted yet is AWAY.
+        heard: what the server knows. Its scale holds after the last round.
+    """
+
+    span: Span
+    heard: Heard
+
+
+def _pieces(schedule: Schedule, problem: Problem, clients: SimulatedClients, first: int, stop: int) -> Iterator[_Piece]:
+    """Rounds first to stop of a schedule, as the server hears them: the same that a coordinator makes of who reports.
+
+    The schedule is known before the run, so all of this is.
+    """
+    if not schedule.away:
+        spans = schedule.spans(first, stop, len(problem), problem.capacity)
+        yield from (_Piece(span, EVERYONE) for span in spans)
+        return
+    presence = Presence.start(len(problem))
+    joined = np.zeros(len(problem), np.int64)
+    lead = 0 if clients.start is None else clients.start.rounds
+    for whole in schedule.spans(0, stop, len(problem), problem.capacity):
+        status = np.full(len(problem), PRESENT, np.uint8) if whole.status is None else whole.status
+        joined[np.asarray(whole.newcomers, np.int64)] = whole.first
+        members, reported = status != ABSENT, status == PRESENT
+        enough = bool(reported.sum() >= max(1.0, QUORUM * members.sum()))
+        round = whole.first
+        while round < whole.stop:
+            before, still = presence, round > whole.first and presence.is_still
+            presence, seen = before.after(
+                reported,
+                members,
+                problem.unit_weights,
+                lead + np.maximum(0, round + 1 - joined),
+                clients.averaging.cap,
+                enough=enough,
+            )
+            end = whole.stop if still else round + 1
+            presence = presence.skipped(end - round - 1)
+            least, most = reachable(problem, clients.mechanism, before.expected & members)
+            heard = Heard(enough, least <= whole.capacity <= most, seen.share, seen.scale)
+            if end > first:
+                begin = max(round, first)
+                waiting = np.where(reported & ~seen.counted, np.uint8(AWAY), status)
+                newcomers = whole.newcomers if begin == whole.first else np.empty(0, np.int64)
+                piece = Span(begin, end, None if np.all(waiting == PRESENT) else waiting, newcomers, whole.capacity)
+                yield _Piece(piece, heard)
+            round = end
 
 
 class _Pace:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from turnout.algorithm import Controller, IntegralController, IntegralState, ServerState, server_step
+from turnout.algorithm import EVERYONE, Controller, Heard, IntegralController, IntegralState, ServerState, server_step
 from turnout.errors import invalid
 from turnout.problem import Array
 from turnout.simulation.trajectory import Trajectory
@@ -25,6 +25,7 @@ class ServerLog:
         signal: `signal[k]` is Theta(k), shape (rounds + 1,): the last is the next round's.
         participants: `participants[k]` is the total of round k, shape (rounds,).
         capacities: the capacity of each round, shape (rounds,).
+        heard: what the server knows besides the total; set again where a schedule changes it.
     """
 
     controller: Controller
@@ -33,6 +34,7 @@ class ServerLog:
     signal: Array
     participants: npt.NDArray[np.int64]
     capacities: Array
+    heard: Heard = EVERYONE
 
     @classmethod
     def start(cls, controller: Controller, capacity: float, rounds: int) -> ServerLog:
@@ -74,10 +76,16 @@ class ServerLog:
         """The controller, if a compiled loop may take its `integral_signal` for the whole of `server_step`."""
         return self.controller if type(self.controller) is IntegralController else None
 
+    @property
+    def compiled_settings(self) -> tuple[float, float]:
+        """The gain and the capacity with which `integral_signal` gives what `server_step` does; no gain: it stays."""
+        gain = float(self.controller.gain) if self.heard.moves else 0.0  # type: ignore[attr-defined]
+        return gain, float(self.capacity) * self.heard.share
+
     def close_round(self, total: int) -> None:
         """Close the open round with this total."""
         round = self.server.round
-        self.server = server_step(self.controller, self.server, total, self.capacity)
+        self.server = server_step(self.controller, self.server, total, self.capacity, self.heard)
         self.participants[round], self.capacities[round] = total, self.capacity
         self.signal[round + 1] = self.server.signals[-1]
 
@@ -86,11 +94,13 @@ class ServerLog:
 
         Args:
             totals: of each of them.
-            signals: after each of them, by `integral_signal` with the `compiled_controller`.
+            signals: after each of them, by `integral_signal` with the `compiled_settings`.
         """
         first, stop = self.round, self.round + len(totals)
         self.participants[first:stop], self.capacities[first:stop] = totals, self.capacity
         self.signal[first + 1 : stop + 1] = signals
+        if self.heard.scale != 1.0:  # in a round of its own, see `_pieces` of the loop
+            self.signal[stop] *= self.heard.scale
         self.server = ServerState(stop, self._signals_at(stop), IntegralState(float(self.signal[stop])))
 
     def _signals_at(self, round: int) -> tuple[float, ...]:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from functools import reduce
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from turnout.algorithm import Mechanism, Public, check_mechanism
+from turnout.algorithm import Mechanism, check_mechanism, widest
 from turnout.errors import invalid
 from turnout.problem import Problem, check_problem
 
@@ -37,20 +36,6 @@ def reachable(problem: Problem, mechanism: Mechanism, members: Members = None) -
         )
     low, high = widest(mechanism)
     return _brought(problem, low, members), _brought(problem, high, members)
-
-
-def widest(mechanism: Mechanism) -> tuple[Any, Any]:
-    """(least, most) probability of a client at any signal; a box that follows the average moves with it.
-
-    Example:
-        >>> from turnout.algorithm import Clamp
-        >>> [round(chance, 3) for chance in widest(Clamp(epsilon=1.0))]
-        [0.269, 0.731]
-    """
-    averages = (1e-9, 0.5, 1.0 - 1e-9) if mechanism.needs_public_average else (0.5,)
-    boxes = [mechanism.box(Public(average=np.float64(average))) for average in averages]
-    lows, highs = zip(*boxes, strict=True)
-    return reduce(np.minimum, lows), reduce(np.maximum, highs)
 
 
 def _brought(problem: Problem, chance: Any, members: Members) -> float:

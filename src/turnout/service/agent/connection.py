@@ -506,7 +506,7 @@ def _elsewhere(reply: Reply, report: Report) -> Elsewhere:
             f"the coordinator does not run {report.run!r} ({_message(reply)}): enrol this device with a new code"
         )
     if why not in ("conflict", "ahead", "rules"):
-        raise ProtocolProblem(f"a refusal must be conflict, ahead, rules or run, got {why[:40]!r}: update turnout")
+        raise ProtocolProblem(f"the error of a refusal must be conflict, ahead, rules or run, got {why[:40]!r}")
     following = value.get("next")
     offer = None if following is None else Offer.read(following)
     if why == "ahead" and (offer is None or offer.round >= report.round):

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         round_rows,
         trim,
     )
+    from turnout.service.coordinator.listing import code_list, device_list, one_code, one_device, roll_of, site_list
     from turnout.service.coordinator.server import Place, begin_or_continue, serve
 
 __all__ = [
@@ -29,12 +30,18 @@ __all__ = [
     "Place",
     "Roll",
     "begin_or_continue",
+    "code_list",
+    "device_list",
     "device_rows",
     "export",
     "hashed",
     "issue_codes",
+    "one_code",
+    "one_device",
+    "roll_of",
     "round_rows",
     "serve",
+    "site_list",
     "trim",
 ]
 
@@ -44,6 +51,7 @@ __getattr__, __dir__ = lazy(
         "coordinator": ("Coordinator",),
         "exporting": ("DEVICE_COLUMNS", "ROUND_COLUMNS", "device_rows", "export", "round_rows", "trim"),
         "server": ("Place", "begin_or_continue", "serve"),
+        "listing": ("code_list", "device_list", "one_code", "one_device", "roll_of", "site_list"),
         "enrolment": ("Roll", "hashed", "issue_codes"),
     },
     library="starlette",

@@ -1,15 +1,13 @@
-"""The rounds that have closed, as far as memory needs them: for answers, for the next round, for restored databases."""
+"""The rounds that have closed, as far as memory needs them: for answers, and for restored databases."""
 
 from __future__ import annotations
 
-from collections import deque
-from itertools import takewhile
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from turnout.service import LOOKS_BACK, ClosedRound
+from turnout.service import ClosedRound
 from turnout.service.store import Store
 
 KEPT = 16
@@ -39,22 +37,16 @@ class ClosedRounds:
         open: the open round; another coordinator may have closed it and more since.
 
     Attributes:
-        recent: as many as the open round depends on, the newest last.
+        last: the last closed round, if there is one.
     """
 
     def __init__(self, store: Store, open: int) -> None:
-        known = takewhile(lambda closed: closed.round < open, store.history(max(0, open - LOOKS_BACK)))
-        self.recent = deque(known, maxlen=LOOKS_BACK)
+        self.last = store.closed(open - 1) if open else None
         self._answered: dict[int, Answered] = {}
-
-    @property
-    def last(self) -> ClosedRound | None:
-        """The last closed round, if there is one."""
-        return self.recent[-1] if self.recent else None
 
     def add(self, closed: ClosedRound, when: float) -> None:
         """One more has closed."""
-        self.recent.append(closed)
+        self.last = closed
         self._answered[closed.round] = Answered(closed.codes.tobytes(), when)
         self._answered.pop(closed.round - KEPT, None)
 

@@ -33,6 +33,8 @@ _AUDIT_EVENTS = {
     "trimmed": "rounds trimmed",
     "left": "device left",
     "revoked": "device revoked",
+    "renamed": "device renamed",
+    "voided": "code voided",
 }
 """A change as the process's own log calls it."""
 

@@ -117,7 +117,8 @@ class DeviceApp:
             value = read_json(body)
             found = fields(value, _KINDS, "report") | {"rules": rules_name(value, "report")}
             if not 0 <= found["round"] < 2**53:
-                raise ProtocolProblem("the report's round must be from 0 to 2^53 - 1: send the one that was offered")
+                allowed, got = "from 0 to 2^53 - 1", str(found["round"])[:40]
+                raise ProtocolProblem(f"the report's round must be {allowed}, got {got}: send the one that was offered")
         except (ValueError, ProtocolProblem) as problem:
             return self._malformed(problem)
         if wait := self._reports.allow(slot, arrived):
@@ -223,7 +224,8 @@ class DeviceApp:
         try:
             found = fields(read_json(body), {"code": str, "nonce": str}, "enrolment")
             if not 16 <= len(found["nonce"]) <= 200:
-                raise ProtocolProblem("the enrolment's nonce must have 16 to 200 characters: use a random one")
+                got = len(found["nonce"])
+                raise ProtocolProblem(f"the enrolment's nonce must have 16 to 200 characters, got {got}: draw one")
         except (ValueError, ProtocolProblem) as problem:
             return _response(self._malformed(problem))
         welcome = await self._requests.enrol(found["code"].strip().lower(), found["nonce"])
@@ -265,7 +267,10 @@ class DeviceApp:
 
     def _malformed(self, problem: Exception) -> Answer:
         self._events.count("malformed requests")
-        return _refusal(400, "malformed", str(problem))
+        told = str(problem)
+        if not isinstance(problem, ProtocolProblem):
+            told = f"the body must be JSON in UTF-8, without NaN and infinities: got something else ({told[:80]})"
+        return _refusal(400, "malformed", told)
 
     def _over_the_rate(self, wait: float) -> Answer:
         self._events.count("requests over the rate")

@@ -8,13 +8,14 @@ import hashlib
 import json
 import secrets
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 import numpy as np
 
 from turnout.errors import invalid
 from turnout.service import MISSING, Codes, Log, Members, Offer
-from turnout.service.store import Device, Enrolment, Store, StoreProblem
+from turnout.service.store import Device, Enrolment, Names, Store, StoreProblem
 
 GONE_AFTER = 3
 """Rounds without a report after which a device is gone: no round waits for it; it is still a member, and returns by
@@ -195,25 +196,40 @@ def _new_codes(count: int) -> list[str]:
     return ["-".join(code[first : first + 4] for first in range(0, CODE_LETTERS, 4)) for code in letters]
 
 
-def issue_codes(store: Store, count: int, weight: int, hours: float, who: str) -> list[str]:
+def issue_codes(
+    store: Store, count: int, weight: int, hours: float, who: str, names: Sequence[Names] = ()
+) -> list[str]:
     """Make new one-time codes, good for so many hours, and enter them in the store, which keeps their hashes alone.
 
+    Args:
+        store: of the run.
+        count: how many.
+        weight: of each device.
+        hours: until they expire.
+        who: for the audit log.
+        names: of each device, or of none.
+
     Raises:
-        ValueError: count, weight or hours are out of range.
+        ValueError: something is out of range, or a label is given to two codes.
         StoreProblem: the store failed.
     """
-    check_codes(count, weight, hours)
+    check_codes(count, weight, hours, names)
     codes = _new_codes(count)
-    store.add_codes([hashed(code) for code in codes], weight, time.time() + 3600.0 * hours, who)
+    store.add_codes([hashed(code) for code in codes], weight, time.time() + 3600.0 * hours, who, names)
     return codes
 
 
-def check_codes(count: int, weight: int, hours: float) -> None:
+def check_codes(count: int, weight: int, hours: float, names: Sequence[Names] = ()) -> None:
     """Refuse what is out of range, on the page and on the command line alike.
 
     Raises:
-        ValueError: count, weight or hours are out of range.
+        ValueError: count, weight, hours or a name are out of range, or a label is given to two codes.
     """
+    labels = Counter(name.checked().label.casefold() for name in names)
+    label, times = max(labels.items(), key=lambda item: bool(item[0]) * item[1], default=("", 0))
+    if label and times > 1:
+        remedy = "make one code, or many from a table with `turnout operate codes --from FILE`"
+        raise invalid("label", "of one code alone", f"{label!r} for {times}", remedy)
     if not 1 <= count <= 100_000:
         raise invalid("count", "from 1 to 100,000", count, "make several lots")
     if not 1 <= weight <= 2**40:

@@ -34,7 +34,7 @@ OUTCOMES = {MISSING: "missing", NO: "no", YES: "acknowledged", REFUSED: "refused
 
 ROUND_COLUMNS = (
     *("round", "closed_at", "signal", "capacity", "participants", "demand"),
-    *("members", "heard", "refused", "frozen", "seconds"),
+    *("members", "heard", "refused", "frozen", "seconds", "expected", "beyond_reach"),
 )
 DEVICE_COLUMNS = ("round", "device", "outcome")
 
@@ -51,7 +51,7 @@ def round_rows(store: Store) -> Rows:
             *(closed.signal, closed.capacity, closed.participants, closed.demand, closed.members, closed.heard),
             int((closed.codes == REFUSED).sum()),
             str(closed.frozen).lower(),
-            closed.seconds,
+            *(closed.seconds, closed.expected, str(closed.beyond_reach).lower()),
         )
 
 

@@ -7,76 +7,26 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections import Counter, deque
+import time
+from collections import deque
 from dataclasses import replace
 from typing import Any
 
+from turnout.algorithm import Presence, widest
 from turnout.errors import invalid
 from turnout.privacy import LOST_ROUNDS, PublicAccount, shown
-from turnout.service import ClosedRound, RulesVersion, tag_of
+from turnout.service import ClosedRound, RulesVersion, unpack_presence
 from turnout.service.coordinator.coordinator import Coordinator
-from turnout.service.coordinator.enrolment import LEFT, STATES, Roll, issue_codes
-from turnout.service.store import MODES, Change
-from turnout.theory import widest
+from turnout.service.coordinator.enrolment import issue_codes
+from turnout.service.coordinator.listing import MOST_SITES, code_list, device_list, one_code, site_list
+from turnout.service.store import Change, Names
 from turnout.version import __version__
-
-PAGE = 50
-"""Devices on a page."""
-
-ALL = "all"
-"""Of whatever state."""
 
 REMEMBERED = 1000
 """Closed rounds that the page can draw."""
 
 EXACT_REPORTS = 1000
 """Up to this number of reports the account is exact; beyond, it is for up to a hundredth more, to save time."""
-
-
-def device_list(roll: Roll, *, state: str = ALL, number: int | None = None, page: int = 1) -> dict[str, Any]:
-    """A page of the roll, by ascending number, and how many devices there are of each state.
-
-    Args:
-        roll: the devices.
-        state: one of `turnout.service.coordinator.enrolment.STATES`, or `ALL`.
-        number: only this device, if there is one.
-        page: from 1; beyond the last it is the last, since a list may have become shorter while it was read.
-
-    Returns:
-        `counts` by state, of all devices; `found`, how many are asked for; `page` and `pages` of `size`;
-        `devices` of this page, each with slot, tag, weight, joined (its first round), left (the first round without
-        it, or None), missed (rounds in a row without a report, or None if it left) and state.
-
-    Raises:
-        ValueError: there is no such state or page.
-
-    Example:
-        >>> device_list(Roll())["counts"]
-        {'here': 0, 'gone': 0, 'left': 0}
-    """
-    if state not in (ALL, *STATES):
-        raise invalid("state", f"one of {', '.join((ALL, *STATES))}", repr(state[:20]), "use one of these")
-    if page < 1:
-        raise invalid("page", "1 or more", page, "begin with page 1")
-    states = [roll.state(slot) for slot in range(len(roll))]
-    counts = Counter(states)
-    found = [slot for slot, its in enumerate(states) if state in (ALL, its) and number in (None, slot)]
-    pages = max(1, -(-len(found) // PAGE))
-    page = min(page, pages)
-    return {
-        "counts": {name: counts[name] for name in STATES},
-        "found": len(found),
-        "page": page,
-        "pages": pages,
-        "size": PAGE,
-        "devices": [_line(roll, slot, states[slot]) for slot in found[PAGE * (page - 1) : PAGE * page]],
-    }
-
-
-def _line(roll: Roll, slot: int, state: str) -> dict[str, Any]:
-    device = roll[slot]
-    line = {"slot": slot, "tag": tag_of(device.token), "weight": device.weight, "joined": device.joined}
-    return line | {"left": device.left, "missed": None if state == LEFT else roll.missed[slot], "state": state}
 
 
 class Overview:
@@ -131,8 +81,10 @@ class Overview:
             "heard": open.heard,
             "late": max(0, open.due),
             "gone": sync.roll.gone(),
+            "returning": self._presence().returning,
             "waiting_for": max(0, rules.wait_for - len(sync.roll)) if open.number == 0 else 0,
             "frozen": last is not None and last.frozen,
+            "beyond_reach": last is not None and last.beyond_reach,
             "open_seconds": round(sync.clock() - open.opened, 3),
             "round_seconds": rules.timing.round,
             "deadline": rules.timing.deadline,
@@ -157,11 +109,7 @@ class Overview:
         return self._events.version
 
     async def change(self, who: str, *, capacity: float | None = None, mode: str | None = None) -> None:
-        """Set the capacity or the mode."""
-        if mode is not None and mode not in MODES:
-            raise invalid("mode", f"one of {', '.join(MODES)}", repr(mode), "use one of these")
-        if capacity is not None and not 0.0 < capacity < math.inf:
-            raise invalid("capacity", "above 0 and finite", capacity, "give the turnout that is needed in each round")
+        """Set the capacity or the mode; the store refuses what is out of range."""
         await self._sync.change(who, capacity=capacity, mode=mode)
 
     async def revoke(self, slot: int, who: str) -> None:
@@ -170,28 +118,50 @@ class Overview:
             raise invalid("device", f"from 0 to {len(self._sync.roll) - 1}", slot, "see the list of devices")
         await self._sync.withdraw(slot, who, "revoked")
 
-    async def issue_codes(self, count: int, weight: int, hours: float, who: str) -> list[str]:
+    async def rename(self, slot: int, who: str, **names: str) -> None:
+        """Change a device's label, site or note."""
+        await self._sync.rename(slot, who, **names)
+
+    async def issue_codes(self, count: int, weight: int, hours: float, who: str, names: Names) -> list[str]:
         """New one-time codes; only their hashes are kept."""
-        return await self._sync.call(issue_codes, self._sync.store, count, weight, hours, who)
+        return await self._sync.call(issue_codes, self._sync.store, count, weight, hours, who, [names] * count)
+
+    async def codes(self, **asked: Any) -> dict[str, Any]:
+        """A page of the list of codes; as of `code_list`."""
+        return code_list(await self._sync.call(self._sync.store.codes), time.time(), **asked)
+
+    async def void_code(self, tag: str, who: str) -> None:
+        """Void a code that no device has used."""
+        store = self._sync.store
+        await self._sync.call(lambda: store.void_code(one_code(store.codes(), tag).code, who))
 
     async def log(self) -> list[Change]:
         """The audit log."""
         return await self._sync.call(self._sync.store.changes)
 
-    async def devices(self, *, state: str = ALL, number: int | None = None, page: int = 1) -> dict[str, Any]:
+    async def devices(self, **asked: Any) -> dict[str, Any]:
         """A page of the list of devices, and the open round; as of `device_list`."""
-        return {"round": self._sync.open.number} | device_list(self._sync.roll, state=state, number=number, page=page)
+        return {"round": self._sync.open.number} | device_list(self._sync.roll, **asked)
+
+    async def sites(self) -> dict[str, Any]:
+        """The sites and who is there, and how many sites there are; as of `site_list`."""
+        found = site_list(self._sync.roll)
+        return {"found": len(found), "sites": found[:MOST_SITES]}
 
     def _note(self, closed: ClosedRound | None) -> None:
         if closed is not None and (not self._rounds or self._rounds[-1]["round"] < closed.round):
             self._rounds.append(_as_numbers(closed))
 
+    def _presence(self) -> Presence:
+        """Who was heard of late, as the open round has it."""
+        return unpack_presence(self._sync.open.position.presence, len(self._sync.roll))
+
     def _reachable(self) -> list[float]:
-        """The least and the most turnout, on average, of the members at any signal."""
+        """The least and the most turnout, on average, of those who can be counted on, at any signal."""
         members, limit = self._sync.roll.members(), self._sync.rules.safety.hard_limit
-        weight = float(members.weight[members.here].sum())
-        least, most = (float(chance) * weight for chance in widest(self._sync.rules.mechanism))
-        return [least, most if limit is None else min(most, limit)]
+        weight = float(members.weight[members.here & self._presence().expected].sum())
+        top = math.inf if limit is None else limit
+        return [min(float(chance) * weight, top) for chance in widest(self._sync.rules.mechanism)]
 
     def _rules(self) -> dict[str, Any]:
         """Which version of the rules the open round has, since when, and the newest one if it is not in force yet."""
@@ -253,6 +223,6 @@ def _with_room(reports: int) -> int:
 
 def _as_numbers(closed: ClosedRound) -> dict[str, Any]:
     """A closed round without its devices."""
-    names = ("round", "signal", "participants", "demand", "capacity", "members", "heard", "frozen")
-    numbers = {name: getattr(closed, name) for name in names}
+    names = "round signal participants demand capacity members heard frozen expected beyond_reach"
+    numbers = {name: getattr(closed, name) for name in names.split()}
     return numbers | {"seconds": round(closed.seconds, 4), "closed_at": round(closed.closed_at, 3)}

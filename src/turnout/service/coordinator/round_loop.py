@@ -92,7 +92,6 @@ class RoundLoop:
             open.codes(),
             sync.control.capacity,
             self._random,
-            before=sync.closed.recent,
             replayed=self._replays.among(len(sync.roll), open.number),
             acknowledge=sync.control.mode != STOPPED,
             seconds=now - open.opened,

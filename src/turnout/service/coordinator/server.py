@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import gc
 import json
-import math
 import re
 import time
 from collections.abc import Callable, Mapping
@@ -21,7 +20,7 @@ from turnout.service.coordinator.device_app import DeviceApp
 from turnout.service.coordinator.overview import Overview
 from turnout.service.http import Bound, Bounds, Listener, serve_listeners
 from turnout.service.operator import LOOPBACK, operator_app
-from turnout.service.store import Run, Store
+from turnout.service.store import Run, Store, check_capacity
 from turnout.settings import Table
 
 
@@ -75,13 +74,11 @@ def begin_or_continue(store: Store, name: str | None, given: Mapping[str, Any]) 
 
 
 def _begin(store: Store, name: str | None, given: Mapping[str, Any], capacity: float | None) -> Run:
-    if capacity is None or not 0.0 < capacity < math.inf:
-        raise invalid("--capacity", "above 0, for a new run", capacity, "give the turnout that is needed in each round")
+    if capacity is None:
+        raise invalid("--capacity", "given for a new run", "nothing", "give the turnout that is needed in each round")
     name = check_run_name(name or time.strftime("run-%Y%m%d-%H%M%S", time.gmtime()))
     rules, run = rules_from_settings(Table(given)), Run(name, _settings(given), time.time())
-    limit = rules.safety.hard_limit
-    if limit is not None and limit < capacity:
-        raise invalid("--hard-limit", f"at least the capacity of {capacity:g}", limit, "raise it, or need less")
+    check_capacity(capacity, rules.safety.hard_limit)
     store.begin(run, first_position(rules), capacity)
     return run
 

@@ -156,6 +156,10 @@ class StoreSync:
         """Set capacity or mode; it is in force and in the audit log when this returns."""
         self._take_control(await self.call(self.store.change, who, capacity=capacity, mode=mode))
 
+    async def rename(self, slot: int, who: str, **names: str) -> None:
+        """Change what a device is called."""
+        self._take_devices([await self.call(self.store.rename, slot, who, **names)])
+
     async def withdraw(self, slot: int, who: str, what: str) -> None:
         """Take a device off the roll: its token is void at once, and the open round does not wait for it."""
         self._take_devices([await self.call(self.store.withdraw, slot, who, what)])
@@ -201,6 +205,7 @@ class StoreSync:
     def _take_closed(self, closed: ClosedRound, position: Position, when: float) -> None:
         """A round is closed in the store: memory follows, and everyone who waits is answered."""
         before, events = self.open, self.events
+        _log_reach(self.closed.last, closed)
         self.closed.add(closed, when)
         self.roll.note(closed.codes)
         version = self.versions.at(position.round)
@@ -211,6 +216,8 @@ class StoreSync:
         events.counters["rounds"] += 1
         if closed.frozen:
             events.count("frozen rounds")
+        if closed.beyond_reach:
+            events.count("rounds beyond reach")
         if (closed.codes == REFUSED).any():
             events.count("rounds at the hard limit")
         fields = {name: getattr(closed, name) for name in ("round", "participants", "heard", "members", "frozen")}
@@ -220,6 +227,17 @@ class StoreSync:
     def _tell(self) -> None:
         self.events.wake()
         self.events.tell()
+
+
+def _log_reach(before: ClosedRound | None, closed: ClosedRound) -> None:
+    """Log when those who can be counted on cannot bring the capacity any more, and when they can again."""
+    if closed.beyond_reach == (before is not None and before.beyond_reach):
+        return
+    numbers = {"round": closed.round, "capacity": closed.capacity, "expected": closed.expected}
+    if closed.beyond_reach:
+        log.warning("capacity out of reach: the signal waits", **numbers)
+    else:
+        log.info("capacity in reach again", **numbers)
 
 
 class _Seen(NamedTuple):

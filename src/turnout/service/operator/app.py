@@ -26,11 +26,11 @@ from typing import Any, Protocol
 from turnout.errors import MissingExtra, TurnoutError
 from turnout.service.operator import metrics
 from turnout.service.operator.guard import LOOPBACK, Guard
-from turnout.service.store import MODES, USUAL_HOURS, Change
+from turnout.service.store import LONGEST_NAME, MODES, USUAL_HOURS, Change, Names
 
 _KINDS = {"html": "text/html; charset=utf-8", "css": "text/css; charset=utf-8", "js": "text/javascript; charset=utf-8"}
 
-PARTS = ("operator.css", "operator.js", "asking.js", "devices.js", "showing.js")
+PARTS = ("operator.css", "operator.js", "asking.js", "codes.js", "devices.js", "showing.js")
 """The files of the page under /static/."""
 
 
@@ -145,16 +145,40 @@ class _Operated(Protocol):
         """Revoke a device: it is no member any more, and its token is invalid."""
         ...
 
-    async def issue_codes(self, count: int, weight: int, hours: float, who: str) -> list[str]:
-        """Make one-time enrolment codes, valid for this number of hours."""
+    async def rename(self, slot: int, who: str, **names: str) -> Any:
+        """Change a device's label, site or note."""
+        ...
+
+    async def issue_codes(self, count: int, weight: int, hours: float, who: str, names: Names) -> list[str]:
+        """Make one-time enrolment codes, valid for this number of hours; their devices get these names."""
+        ...
+
+    async def codes(self, *, state: str, site: str | None, search: str, page: int) -> dict[str, Any]:
+        """A page of the codes that were made, without the codes themselves: counts, found, page, pages, codes."""
+        ...
+
+    async def void_code(self, tag: str, who: str) -> Any:
+        """Void a code that no device has used."""
         ...
 
     async def log(self) -> list[Change]:
         """The audit log, oldest first."""
         ...
 
-    async def devices(self, *, state: str = "all", number: int | None = None, page: int = 1) -> dict[str, Any]:
-        """A page of the devices, of one state or one number: round, counts, found, page, pages, devices."""
+    async def devices(
+        self,
+        *,
+        state: str = "all",
+        number: int | None = None,
+        site: str | None = None,
+        search: str = "",
+        page: int = 1,
+    ) -> dict[str, Any]:
+        """A page of the devices that are asked for: round, counts, found, page, pages, devices."""
+        ...
+
+    async def sites(self) -> dict[str, Any]:
+        """The sites, with how many of their devices are here, gone and left: found, sites."""
         ...
 
 
@@ -224,9 +248,13 @@ class _View:
             Route("/api/events", self.events),
             Route("/api/log", self.log),
             Route("/api/control", self.control, methods=["POST"]),
-            Route("/api/codes", self.codes, methods=["POST"]),
+            Route("/api/codes", self.codes),
+            Route("/api/codes", self.make_codes, methods=["POST"]),
+            Route("/api/codes/{tag}/void", self.void, methods=["POST"]),
             Route("/api/devices", self.devices),
-            Route("/api/devices/{slot}/revoke", self.revoke, methods=["POST"]),
+            Route("/api/devices/{number}/name", self.name, methods=["POST"]),
+            Route("/api/devices/{number}/revoke", self.revoke, methods=["POST"]),
+            Route("/api/sites", self.sites),
             Route("/metrics", self.prometheus),
             Route("/healthz", self.health),
         ]
@@ -268,25 +296,52 @@ class _View:
         return _json(self.now())
 
     async def codes(self, request: Request) -> Response:
-        asked = await _body(request, {"count", "weight", "hours"})
+        return _json(await _carried_out(self.operated.codes(**_asked_for(request))))
+
+    async def make_codes(self, request: Request) -> Response:
+        asked = await _body(request, {"count", "weight", "hours", *LONGEST_NAME})
         count, weight = _whole(asked.get("count", 1), "count"), _whole(asked.get("weight", 1), "weight")
         hours = _number(asked.get("hours", USUAL_HOURS), "hours")
-        made = await _carried_out(self.operated.issue_codes(count, weight, hours, WHO))
+        names = Names(**_names(asked))
+        made = await _carried_out(self.operated.issue_codes(count, weight, hours, WHO, names))
         return _json({"codes": made, "weight": weight, "hours": hours}, 201)
+
+    async def void(self, request: Request) -> Response:
+        await _body(request, set())
+        tag = request.path_params["tag"]
+        if not re.fullmatch("[0-9a-f]{12}", tag):
+            raise _Refused(404, "code", "there is no code of this tag")
+        await _carried_out(self.operated.void_code(tag, WHO))
+        return _json({"voided": tag})
 
     async def devices(self, request: Request) -> Response:
         asked = request.query_params
         number = _digits(asked["number"], "number") if "number" in asked else None
-        page, state = _digits(asked.get("page", "1"), "page"), asked.get("state", "all")
-        return _json(await _carried_out(self.operated.devices(state=state, number=number, page=page)))
+        return _json(await _carried_out(self.operated.devices(number=number, **_asked_for(request))))
+
+    async def sites(self, request: Request) -> Response:
+        return _json(await self.operated.sites())
+
+    async def name(self, request: Request) -> Response:
+        asked = _names(await _body(request, set(LONGEST_NAME)))
+        if not asked:
+            raise _Refused(400, "nothing", f"give one of {', '.join(LONGEST_NAME)}")
+        number = await self._known(request)
+        await _carried_out(self.operated.rename(number, WHO, **asked))
+        return _json((await self.operated.devices(number=number))["devices"][0])
 
     async def revoke(self, request: Request) -> Response:
         await _body(request, set())
-        slot = request.path_params["slot"]
-        if not _DIGITS.fullmatch(slot) or not (await self.operated.devices(number=int(slot)))["found"]:
+        number = await self._known(request)
+        await _carried_out(self.operated.revoke(number, WHO))
+        return _json({"revoked": number})
+
+    async def _known(self, request: Request) -> int:
+        """The number of a device, of the request's path."""
+        number = request.path_params["number"]
+        if not _DIGITS.fullmatch(number) or not (await self.operated.devices(number=int(number)))["found"]:
             raise _Refused(404, "device", "there is no device of this number")
-        await _carried_out(self.operated.revoke(int(slot), WHO))
-        return _json({"revoked": int(slot)})
+        return int(number)
 
     async def events(self, request: Request) -> Response:
         """Server-sent events: a snapshot with the rounds that are new, at each change."""
@@ -360,6 +415,27 @@ async def _plotly(request: Request) -> Response:
     if "gzip" in request.headers.get("accept-encoding", ""):
         return Response(sent.zipped, headers=headers | {"content-encoding": "gzip"})
     return Response(sent.content, headers=headers)
+
+
+def _asked_for(request: Request) -> dict[str, Any]:
+    """Which part of a list a request asks for."""
+    asked = request.query_params
+    page = _digits(asked.get("page", "1"), "page")
+    return {
+        "state": asked.get("state", "all"),
+        "site": asked.get("site"),
+        "search": asked.get("search", ""),
+        "page": page,
+    }
+
+
+def _names(asked: Mapping[str, Any]) -> dict[str, str]:
+    """The names that a body gives; the coordinator checks what they are."""
+    found = {name: asked[name] for name in LONGEST_NAME if name in asked}
+    for name, value in found.items():
+        if not isinstance(value, str):
+            raise _Refused(400, name, f"{name} must be a text of at most {LONGEST_NAME[name]} characters")
+    return found
 
 
 async def _carried_out(work: Awaitable[Any]) -> Any:

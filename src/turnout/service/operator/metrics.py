@@ -25,7 +25,9 @@ _GAUGES = {
     "late": "Devices that are expected and have not reported in the open round.",
     "gone": "Devices that missed the last rounds; rounds do not wait for them.",
     "waiting_for": "Devices still to enrol before the first round closes.",
-    "frozen": "1 if the signal did not follow the last closed round: too few decided by it, or are still returning.",
+    "returning": "Devices that have returned from an absence, and are counted again within a few rounds.",
+    "frozen": "1 if the signal did not follow the last closed round: too few decided by it.",
+    "beyond_reach": "1 if those who can be counted on cannot bring the capacity: the signal waits.",
     "leader": "1 if this process closes rounds.",
     "open_seconds": "How long the open round has been open.",
     "round_seconds": "The shortest time from one round's close to the next.",
@@ -137,7 +139,7 @@ def troubles(snapshot: Mapping[str, Any]) -> list[str]:
 
     Example:
         >>> troubles({"mode": "running", "frozen": True, "heard": 3, "members": 100})
-        ['the signal is frozen: too few devices decided by it, or they are still returning']
+        ['the signal is frozen: too few devices decided by it']
     """
     if snapshot.get("mode") not in ("running", "draining"):
         return []
@@ -146,7 +148,7 @@ def troubles(snapshot: Mapping[str, Any]) -> list[str]:
     if members and gone >= members:
         found.append("no device has reported lately: all are gone")
     if snapshot.get("frozen"):
-        found.append("the signal is frozen: too few devices decided by it, or they are still returning")
+        found.append("the signal is frozen: too few devices decided by it")
     found += _capacity_troubles(snapshot)
     open_seconds, deadline = snapshot.get("open_seconds") or 0.0, snapshot.get("deadline") or math.inf
     if members and not snapshot.get("waiting_for") and open_seconds > 2.0 * deadline + 1.0:
@@ -159,8 +161,10 @@ def _capacity_troubles(snapshot: Mapping[str, Any]) -> list[str]:
     capacity, members = snapshot.get("capacity") or 0.0, snapshot.get("members") or 0
     least, most = snapshot.get("reachable") or (-1.0, math.inf)
     if members and not snapshot.get("waiting_for") and not least < capacity <= most * (1.0 + 1e-12):
-        why = f"{members} devices have a turnout of {least:.4g} to {most:.4g} on average, whatever the signal"
-        return [f"the capacity of {capacity:.6g} cannot be met: {why}"]
+        away = (snapshot.get("gone") or 0) + (snapshot.get("returning") or 0)
+        who = f"the {max(0, members - away)} devices that can be counted on" if away else f"{members} devices"
+        why = f"{who} have a turnout of {least:.4g} to {most:.4g} on average, whatever the signal"
+        return [f"the capacity of {capacity:.6g} cannot be met: {why}; the signal waits"]
     if (snapshot.get("signal") or 0.0) >= (snapshot.get("most_signal") or math.inf):
         return ["the signal is at its bound, and too few participate: devices are gone, or their costs are too high"]
     return []

@@ -8,6 +8,8 @@ from turnout.service.store.schema import SQLITE_TYPES, creation
 from turnout.service.store.sql import SqlStore
 from turnout.service.store.sqlite import SqliteStore, SqliteTables, back_up
 from turnout.service.store.store import (
+    CODE_STATES,
+    LONGEST_NAME,
     MODES,
     PAUSED,
     SCHEMA,
@@ -15,17 +17,22 @@ from turnout.service.store.store import (
     TAKEN,
     USUAL_HOURS,
     Change,
+    Code,
     Control,
     Device,
     Enrolment,
+    Names,
     OtherTables,
     Run,
     StaleRound,
     Store,
     StoreProblem,
+    check_capacity,
 )
 
 __all__ = [
+    "CODE_STATES",
+    "LONGEST_NAME",
     "MODES",
     "PAUSED",
     "SCHEMA",
@@ -34,9 +41,11 @@ __all__ = [
     "TAKEN",
     "USUAL_HOURS",
     "Change",
+    "Code",
     "Control",
     "Device",
     "Enrolment",
+    "Names",
     "OtherTables",
     "Run",
     "SqlStore",
@@ -46,6 +55,7 @@ __all__ = [
     "Store",
     "StoreProblem",
     "back_up",
+    "check_capacity",
     "creation",
     "open_store",
     "restore",

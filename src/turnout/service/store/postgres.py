@@ -317,8 +317,8 @@ class PostgresStore(SqlStore):
             self._gone()
 
     def _codes(self, tables: Tables, codes: Iterable[bytes]) -> dict[bytes, Row]:
-        sql = "SELECT code, weight, expires_at, nonce, slot FROM codes WHERE code = ANY(?)"
-        return {bytes(row[0]): row[1:] for row in tables.all(sql, list(codes))}
+        sql = selection("codes", "WHERE code = ANY(?)")
+        return {bytes(row[0]): row for row in tables.all(sql, list(codes))}
 
     def merge(self, round: int, codes: Codes) -> Codes:
         """Add these reports to the shared table and return all in it; the first report of a device counts.
@@ -430,7 +430,7 @@ def _creation() -> list[str]:
 
 
 _REFUSE_UNSUMMED = (
-    "CREATE FUNCTION refuse_unsummed() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN "
+    "CREATE OR REPLACE FUNCTION refuse_unsummed() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN "
     f"IF OLD.round >= (SELECT coalesce(max(first_kept), 0) FROM {SCHEMA_NAME}.trimmed) THEN "
     "RAISE EXCEPTION 'this table is only ever added to'; END IF; RETURN OLD; END $$"
 )
@@ -454,8 +454,11 @@ def _only_added_to(*tables: str) -> list[str]:
 
 _TRIGGERS = {
     1: [
-        "DROP TRIGGER unchanged ON books",
-        "DROP TRIGGER untruncated ON books",
+        *(
+            f"DROP TRIGGER IF EXISTS {name} ON {table}"
+            for table in ("books", "rules", "trimmed")
+            for name in ("unchanged", "untruncated", "undeleted")
+        ),
         _REFUSE_UNSUMMED,
         *_only_added_to("books", "rules", "trimmed"),
     ]

@@ -8,9 +8,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from turnout.service import ClosedRound, Position, RulesVersion, pack_codes, unpack_codes
-from turnout.service.store.store import Change, Control, Device, Run, StoreProblem
+from turnout.service.store.store import Change, Code, Control, Device, Names, Run, StoreProblem
 
 Row = tuple[Any, ...]
+
+NAMES = ("label", "site", "note")
 
 COLUMNS: Mapping[str, Mapping[str, str]] = {
     "run": {"one": "INTEGER PRIMARY KEY CHECK (one = 1)", "name": "TEXT", "settings": "TEXT", "begun_at": "REAL"},
@@ -23,6 +25,7 @@ COLUMNS: Mapping[str, Mapping[str, str]] = {
         "capacity": "REAL",
         "mode": "TEXT",
         "revision": "WHOLE",
+        "presence": "BYTES NULL",
     },
     "devices": {
         "slot": "INTEGER PRIMARY KEY",
@@ -31,6 +34,7 @@ COLUMNS: Mapping[str, Mapping[str, str]] = {
         "joined": "WHOLE",
         "left_in": "WHOLE NULL",
         "revision": "WHOLE",
+        **dict.fromkeys(NAMES, "TEXT"),
     },
     "codes": {
         "code": "BYTES PRIMARY KEY",
@@ -38,6 +42,8 @@ COLUMNS: Mapping[str, Mapping[str, str]] = {
         "expires_at": "REAL NULL",
         "nonce": "BYTES NULL",
         "slot": "WHOLE NULL",
+        "voided_at": "REAL NULL",
+        **dict.fromkeys(NAMES, "TEXT"),
     },
     "books": {
         "round": "INTEGER PRIMARY KEY",
@@ -52,6 +58,8 @@ COLUMNS: Mapping[str, Mapping[str, str]] = {
         "frozen": "WHOLE",
         "seconds": "REAL",
         "closed_at": "REAL",
+        "expected": "WHOLE NULL",
+        "beyond_reach": "WHOLE NULL",
     },
     "log": {"line": "INTEGER PRIMARY KEY", "at": "REAL", "who": "TEXT", "what": "TEXT", "detail": "TEXT"},
     "rules": {"number": "INTEGER PRIMARY KEY", "since": "WHOLE", "settings": "TEXT", "at": "REAL", "who": "TEXT"},
@@ -71,6 +79,15 @@ POSTGRES_TYPES = {"WHOLE": "BIGINT", "BYTES": "BYTEA", "REAL": "DOUBLE PRECISION
 
 MIGRATIONS: dict[int, Sequence[str]] = {
     1: [
+        "ALTER TABLE state ADD COLUMN presence BYTES",
+        "ALTER TABLE books ADD COLUMN expected WHOLE",
+        "ALTER TABLE books ADD COLUMN beyond_reach WHOLE",
+        *(
+            f"ALTER TABLE {table} ADD COLUMN {name} TEXT NOT NULL DEFAULT ''"
+            for table in ("devices", "codes")
+            for name in NAMES
+        ),
+        "ALTER TABLE codes ADD COLUMN voided_at REAL",
         "CREATE TABLE rules (number INTEGER PRIMARY KEY, since WHOLE NOT NULL, settings TEXT NOT NULL, "
         "at REAL NOT NULL, who TEXT NOT NULL)",
         "CREATE TABLE trimmed (first_kept INTEGER PRIMARY KEY, at REAL NOT NULL, who TEXT NOT NULL, "
@@ -182,15 +199,20 @@ def run_of(row: Row) -> Run:
     return Run(row[1], json.loads(row[2]), row[3])
 
 
+POSITION = ("round", "offered", "controller", "switched_on", "presence")
+"""The columns of table `state` that a closed round changes."""
+
+
 def position_values(position: Position) -> Row:
-    """The columns `round`, `offered`, `controller`, `switched_on`."""
+    """The columns `POSITION`."""
     controller = {name: float(value) for name, value in position.controller.items()}
-    return (int(position.round), float(position.offered), json.dumps(controller), bytes(position.on))
+    packed = bytes(position.on), bytes(position.presence)
+    return (int(position.round), float(position.offered), json.dumps(controller), *packed)
 
 
 def position_of(state: Row) -> Position:
     """From table `state`."""
-    return Position(state[1], state[2], json.loads(state[3]), bytes(state[4]))
+    return Position(state[1], state[2], json.loads(state[3]), bytes(state[4]), bytes(state[8] or b""))
 
 
 def control_of(state: Row) -> Control:
@@ -200,13 +222,30 @@ def control_of(state: Row) -> Control:
 
 def device_of(row: Row) -> Device:
     """From table `devices`."""
-    slot, token, weight, joined, left, revision = row
-    return Device(slot, bytes(token), weight, joined, left, revision)
+    slot, token, weight, joined, left, revision, *names = row
+    return Device(slot, bytes(token), weight, joined, left, revision, Names(*names))
 
 
 def device_row(device: Device) -> Row:
     """For table `devices`."""
-    return (device.slot, device.token, device.weight, device.joined, device.left, device.revision)
+    fixed = (device.slot, device.token, device.weight, device.joined, device.left, device.revision)
+    return (*fixed, *names_values(device.names))
+
+
+def names_values(names: Names) -> Row:
+    """The columns `NAMES`."""
+    return (names.label, names.site, names.note)
+
+
+def code_of(row: Row) -> Code:
+    """From table `codes`; the nonce stays there."""
+    code, weight, expires_at, _, slot, voided_at, *names = row
+    return Code(bytes(code), weight, expires_at, slot, voided_at, Names(*names))
+
+
+def code_row(code: Code, nonce: bytes | None = None) -> Row:
+    """For table `codes`."""
+    return (code.code, code.weight, code.expires_at, nonce, code.slot, code.voided_at, *names_values(code.names))
 
 
 def closed_row(closed: ClosedRound) -> Row:
@@ -224,15 +263,18 @@ def closed_row(closed: ClosedRound) -> Row:
         int(closed.frozen),
         float(closed.seconds),
         float(closed.closed_at),
+        int(closed.expected),
+        int(closed.beyond_reach),
     )
 
 
 def closed_of(row: Row) -> ClosedRound:
     """From table `books`."""
-    round, signal, capacity, slots, packed, participants, demand, members, heard, frozen, seconds, closed_at = row
+    round, signal, capacity, slots, packed, participants, demand, members, heard, frozen, *rest = row
+    seconds, closed_at, expected, beyond_reach = rest
     codes = unpack_codes(bytes(packed), slots)
-    counts = (participants, demand, members, heard)
-    return ClosedRound(round, signal, capacity, codes, *counts, bool(frozen), seconds, closed_at)
+    counts, seen = (participants, demand, members, heard), (int(expected or 0), bool(beyond_reach))
+    return ClosedRound(round, signal, capacity, codes, *counts, bool(frozen), seconds, closed_at, *seen)
 
 
 def version_of(row: Row) -> RulesVersion:

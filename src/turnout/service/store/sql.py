@@ -14,15 +14,19 @@ from turnout.service import MISSING, YES, ClosedRound, Codes, Position, RulesVer
 from turnout.service.store import store
 from turnout.service.store.schema import (
     COLUMNS,
+    POSITION,
     Row,
     Tables,
     change_of,
     closed_of,
     closed_row,
+    code_of,
+    code_row,
     control_of,
     device_of,
     device_row,
     insertion,
+    names_values,
     position_of,
     position_values,
     run_of,
@@ -37,14 +41,18 @@ from turnout.service.store.store import (
     PAUSED,
     RUNNING,
     STOPPED,
+    UNUSED,
     Change,
+    Code,
     Control,
     Device,
     Enrolment,
+    Names,
     OtherTables,
     Run,
     StaleRound,
     StoreProblem,
+    check_capacity,
 )
 
 HEAVIEST = 2**40
@@ -52,6 +60,8 @@ HEAVIEST = 2**40
 
 _PAGE = 256  # closed rounds that are read at a time
 _FIRST = 16  # closed rounds in which a device is searched
+
+_NO_CODE = Code(b"", 0, -math.inf)  # for whoever asks with a code that was never made
 
 T = TypeVar("T")
 
@@ -81,19 +91,20 @@ class SqlStore:
             raise OtherTables(f"{self.place}: another turnout has changed the tables: start again with that version")
 
     def _codes(self, tables: Tables, codes: Sequence[bytes]) -> dict[bytes, Row]:
-        """The rows of `codes` that there are, without the code."""
-        sql = "SELECT weight, expires_at, nonce, slot FROM codes WHERE code = ?"
+        """The rows of these codes that there are."""
+        sql = selection("codes", "WHERE code = ?")
         return {code: row for code in codes if (row := tables.one(sql, code)) is not None}
 
     def begin(self, run: Run, position: Position, capacity: float) -> None:
         """Start the run, in mode RUNNING; refused if the store has one."""
-        _check_capacity(capacity)
+        check_capacity(capacity)
 
         def work(tables: Tables) -> None:
             if tables.one("SELECT name FROM run"):
                 raise StoreProblem(f"{self.place}: a run is stored here already: continue it, or give another place")
             tables.do(insertion("run"), *run_row(run))
-            tables.do(insertion("state"), 1, *position_values(position), float(capacity), RUNNING, 0)
+            round, offered, controller, on, presence = position_values(position)
+            tables.do(insertion("state"), 1, round, offered, controller, on, float(capacity), RUNNING, 0, presence)
 
         self._write(work)
 
@@ -113,7 +124,7 @@ class SqlStore:
     def change(self, who: str, *, capacity: float | None = None, mode: str | None = None) -> Control:
         """Set one of them or both; the log has the old and new values, or nothing if they are the same."""
         if capacity is not None:
-            _check_capacity(capacity)
+            check_capacity(capacity, None)
         if mode is not None and mode not in MODES:
             raise invalid("mode", f"one of {', '.join(MODES)}", repr(mode), "'paused' closes no round until 'running'")
 
@@ -182,39 +193,83 @@ class SqlStore:
                 remedy = "lower the one or raise the other: `turnout operate capacity`, `turnout operate rules`"
                 raise invalid("capacity", f"at most the hard limit of {limit:g}{where}", f"{capacity:g}", remedy)
 
-    def add_codes(self, codes: Sequence[bytes], weight: int, expires_at: float | None, who: str) -> None:
-        """Make one-time codes valid (by their hashes); the log has how many, of what weight."""
+    def add_codes(
+        self, codes: Sequence[bytes], weight: int, expires_at: float | None, who: str, names: Sequence[Names] = ()
+    ) -> None:
+        """Make one-time codes valid (by their hashes), with names for each or for none; the log has how many, of what
+        weight.
+        """
         if not isinstance(weight, int) or not 1 <= weight <= HEAVIEST:
             raise invalid("weight", "a whole number from 1 to 2^40", weight, "1, or what the device draws in watts")
+        if names and len(names) != len(codes):
+            raise invalid("names", f"one for each of the {len(codes)} codes", len(names), "give one for each, or none")
+        names = [name.checked() for name in names]
+        each = zip(codes, names or [Names()] * len(codes), strict=True)
+        made = [Code(code, weight, expires_at, names=name) for code, name in each]
 
         def work(tables: Tables) -> None:
             self._state(tables)
             if self._codes(tables, codes) or len(set(codes)) < len(codes):
                 raise StoreProblem(f"{self.place}: a code is there already: draw new ones, none of these was added")
-            tables.many(insertion("codes"), [(code, weight, expires_at, None, None) for code in codes])
-            _note(tables, who, "codes", f"{len(codes)} of weight {weight}")
+            tables.many(insertion("codes"), map(code_row, made))
+            _note(tables, who, "codes", f"{len(codes)} of weight {weight}{_named(names)}")
 
         self._write(work)
 
+    def codes(self) -> list[Code]:
+        """Every code that was ever made, by its hash."""
+        return [code_of(row) for row in self._read(lambda tables: tables.all(selection("codes", "ORDER BY code")))]
+
+    def void_code(self, code: bytes, who: str) -> Code:
+        """The code is good for nobody any more; again, it changes nothing.
+
+        Raises:
+            ValueError: there is no such code, or a device has used it.
+        """
+
+        def work(tables: Tables) -> Code:
+            self._state(tables)
+            row = self._codes(tables, [code]).get(code)
+            if row is None:
+                raise invalid(
+                    "code", "one of the store's", code.hex()[:12], "`turnout operate codes --list` lists them"
+                )
+            found = code_of(row)
+            if found.slot is not None:
+                got = f"{found.tag}, which device {found.slot} has used"
+                raise invalid("code", "one that no device has used", got, f"`turnout operate revoke {found.slot}`")
+            if found.voided_at is not None:
+                return found
+            voided = replace(found, voided_at=time.time())
+            tables.do("UPDATE codes SET voided_at = ? WHERE code = ?", voided.voided_at, code)
+            _note(tables, who, "voided", f"code {found.tag}{_named([found.names])}")
+            return voided
+
+        return self._write(work, again=True)
+
     def enrol(self, requests: Sequence[Enrolment], now: float) -> list[Device | None]:
-        """Enrol many at once; None for a code that is unknown, expired, used with another nonce, or of who left."""
+        """Enrol many at once, with the names of their codes; None for a code that is unknown, expired, void, used with
+        another nonce, or of who left.
+        """
 
         def work(tables: Tables) -> list[Device | None]:
             state = self._state(tables)
-            known = self._codes(tables, [request.code for request in requests])
+            rows = self._codes(tables, [request.code for request in requests])
+            known = {code: (code_of(row), row[3]) for code, row in rows.items()}
             count = tables.one("SELECT count(*) FROM devices") or (0,)
             slots, revision = count[0], control_of(state).revision
             changed: dict[int, Device] = {}
             enrolled: list[Device | None] = []
             for request in requests:
-                weight, expires_at, nonce, slot = known.get(request.code, (0, -math.inf, None, None))
+                code, nonce = known.get(request.code, (_NO_CODE, b""))
                 device = None
-                if slot is None and (expires_at is None or now < expires_at):
-                    device = Device(slots, request.token, weight, position_of(state).round, None, revision + 1)
-                    known[request.code] = (weight, expires_at, request.nonce, slots)
+                if code.state(now) == UNUSED:
+                    joined = position_of(state).round
+                    device = Device(slots, request.token, code.weight, joined, None, revision + 1, code.names)
+                    known[request.code] = (replace(code, slot=slots), request.nonce)
                     slots += 1
-                elif slot is not None and bytes(nonce) == request.nonce:
-                    device = changed.get(slot) or self._device(tables, slot)
+                elif code.slot is not None and bytes(nonce) == request.nonce:
+                    device = changed.get(code.slot) or self._device(tables, code.slot)
                     joined = position_of(state).round  # it never received its token: its history starts now
                     if device.token == request.token and self._was_heard(tables, device):
                         joined = device.joined  # it did: this is an old request, delivered again
@@ -229,7 +284,7 @@ class SqlStore:
                 "revision = excluded.revision"
             )
             tables.many(insertion("devices", renew), map(device_row, changed.values()))
-            used = ((row[2], row[3], code) for code, row in known.items() if row[3] in changed)
+            used = ((nonce, code.slot, code.code) for code, nonce in known.values() if code.slot in changed)
             tables.many("UPDATE codes SET nonce = ?, slot = ? WHERE code = ?", used)
             tables.do("UPDATE state SET revision = ?", revision)
             return enrolled
@@ -240,6 +295,33 @@ class SqlStore:
         """Those whose revision is above `after`, by slot."""
         sql = selection("devices", "WHERE revision > ? ORDER BY slot")
         return [device_of(row) for row in self._read(lambda tables: tables.all(sql, after))]
+
+    def rename(
+        self, slot: int, who: str, *, label: str | None = None, site: str | None = None, note: str | None = None
+    ) -> Device:
+        """Change what a device is called; the log has the old and new names, or nothing if they are the same.
+
+        Raises:
+            ValueError: there is no such device, or a name is too long or not plain text.
+        """
+        given = {"label": label, "site": site, "note": note}
+        named = {name: text for name, text in given.items() if text is not None}
+
+        def work(tables: Tables) -> Device:
+            state, device = self._state(tables), self._device(tables, slot)
+            old, new = device.names, replace(device.names, **named).checked()
+            if new == old:
+                return device
+            renamed = replace(device, names=new, revision=control_of(state).revision + 1)
+            sql = "UPDATE devices SET label = ?, site = ?, note = ?, revision = ? WHERE slot = ?"
+            tables.do(sql, *names_values(new), renamed.revision, slot)
+            tables.do("UPDATE state SET revision = ?", renamed.revision)
+            pairs = ((name, getattr(old, name), getattr(new, name)) for name in given)
+            changes = (f"{name} {was!r} -> {now!r}" for name, was, now in pairs if was != now)
+            _note(tables, who, "renamed", f"device {slot}: {', '.join(changes)}")
+            return renamed
+
+        return self._write(work, again=True)
 
     def withdraw(self, slot: int, who: str, what: str) -> Device:
         """The device is no member from the open round on (`what`: "left", "revoked"); again, it changes nothing.
@@ -256,7 +338,7 @@ class SqlStore:
             sql = "UPDATE devices SET left_in = ?, revision = ? WHERE slot = ?"
             tables.do(sql, left.left, left.revision, slot)
             tables.do("UPDATE state SET revision = ?", left.revision)
-            _note(tables, who, what, f"device {slot}")
+            _note(tables, who, what, f"device {slot}{_named([device.names])}")
             return left
 
         return self._write(work, again=True)
@@ -279,7 +361,7 @@ class SqlStore:
     def _close_round(self, tables: Tables, closed: ClosedRound, position: Position) -> None:
         if position.round != closed.round + 1:
             raise invalid("position", f"at round {closed.round + 1}", position.round, "give the one that `close` made")
-        sql = "UPDATE state SET round = ?, offered = ?, controller = ?, switched_on = ? WHERE round = ?"
+        sql = f"UPDATE state SET {', '.join(f'{name} = ?' for name in POSITION)} WHERE round = ?"
         if not tables.do(sql, *position_values(position), int(closed.round)):
             raise StaleRound(
                 f"{self.place}: the open round must be {closed.round}, got {position_of(self._state(tables)).round}: "
@@ -403,11 +485,6 @@ def _note(tables: Tables, who: str, what: str, detail: str) -> None:
     tables.do(insertion("log"), line, time.time(), who, what, detail)
 
 
-def _check_capacity(capacity: float) -> None:
-    if not 0.0 < capacity < math.inf:
-        raise invalid("capacity", "above 0 and finite", capacity, "give the turnout that is needed in each round")
-
-
 def _short(value: object) -> str:
     """A setting in the audit log; a list is not written out."""
     if value is None:
@@ -415,3 +492,18 @@ def _short(value: object) -> str:
     return (
         f"{value:g}" if isinstance(value, float) else f"{len(value)} numbers" if isinstance(value, list) else f"{value}"
     )
+
+
+def _named(names: Sequence[Names]) -> str:
+    """The names of codes or of a device, as the end of a line of the log.
+
+    Example:
+        >>> _named([Names("charger 4", "hall 2"), Names("charger 5", "hall 2")])
+        ", labels 'charger 4' to 'charger 5', site 'hall 2'"
+    """
+    labels = [name.label for name in names if name.label]
+    sites = sorted({name.site for name in names if name.site})
+    called = (
+        f", label {labels[0]!r}" if len(labels) == 1 else f", labels {labels[0]!r} to {labels[-1]!r}" if labels else ""
+    )
+    return called + (f", site {sites[0]!r}" if len(sites) == 1 else f", {len(sites)} sites" if sites else "")

@@ -86,6 +86,7 @@ class SqliteStore(SqlStore):
         self._path = Path(path).resolve()  # two names of one file have one lock
         self.place = called or str(path)
         self._leading: int | None = None
+        self._is_new = False
         self._connection = self._opened(create)
         try:
             self._prepare(create)
@@ -95,9 +96,8 @@ class SqliteStore(SqlStore):
 
     def _opened(self, create: bool) -> sqlite3.Connection:
         try:
-            if create and not self._path.exists():
-                os.close(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
-                Disk().sync_folder(self._path.parent)
+            if create:
+                self._is_new = _made(self._path)
             self._inode = self._path.stat().st_ino
         except FileNotFoundError:
             what = "make its folder first" if create else "begin a run there with `turnout serve --capacity …`"
@@ -195,7 +195,7 @@ class SqliteStore(SqlStore):
         """Whether this process is the one that closes rounds: it holds the lock file beside the store."""
         if self._leading is not None:
             return True
-        lock = self._path.with_name(self._path.name + ".lock")
+        lock = _lock_of(self._path)
         try:
             descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
@@ -229,11 +229,44 @@ class SqliteStore(SqlStore):
         self.close()
 
     def close(self) -> None:
-        """Let go of it."""
+        """Let go of it. A file that this process has made, and in which no run was begun, is removed again."""
+        if self._is_new:
+            self._remove_if_empty()
         self._connection.close()
         if self._leading is not None:
             os.close(self._leading)
             self._leading = None
+
+    def _remove_if_empty(self) -> None:
+        """What a refused command made is of no use; a file that another process has open stays."""
+        self._is_new = False
+
+        def work(tables: Tables) -> None:
+            has_table = tables.one("SELECT name FROM sqlite_master WHERE name = 'run'")
+            if has_table and tables.one("SELECT name FROM run"):
+                return
+            self._path.unlink()
+            if self._leading is not None:
+                _lock_of(self._path).unlink()
+
+        with contextlib.suppress(StoreProblem, OSError):
+            # Without a write-ahead log, so that closing deletes no file by a name that is somebody else's by then.
+            self._set("busy_timeout = 0", "journal_mode = DELETE")
+            self._transaction("BEGIN EXCLUSIVE", work)
+
+
+def _made(path: Path) -> bool:
+    """Whether there was no such file; then it is made."""
+    try:
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+    except FileExistsError:
+        return False
+    Disk().sync_folder(path.parent)
+    return True
+
+
+def _lock_of(path: Path) -> Path:
+    return path.with_name(path.name + ".lock")
 
 
 def back_up(source: SqlStore, path: Path) -> None:
@@ -294,7 +327,11 @@ def _only_added_to(*tables: str) -> list[str]:
 
 _TRIGGERS = {
     1: [
-        *(f"DROP TRIGGER books_{name}" for name in ("unchanged", "undeleted", "unreplaced")),
+        *(
+            f"DROP TRIGGER IF EXISTS {table}_{name}"
+            for table in ("books", "rules", "trimmed")
+            for name in ("unchanged", "undeleted", "unreplaced")
+        ),
         *_only_added_to("books", "rules", "trimmed"),
     ]
 }

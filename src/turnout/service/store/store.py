@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
+import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from turnout.errors import TurnoutError
+from turnout.errors import TurnoutError, invalid
 from turnout.service import ClosedRound, Codes, Position, RulesVersion, Summary
 
 SCHEMA = 2
@@ -81,6 +83,108 @@ class Control:
     revision: int
 
 
+def check_capacity(capacity: float, hard_limit: float | None = None) -> None:
+    """Refuse a capacity that no run can have, at its beginning and later.
+
+    Raises:
+        ValueError: it is not above 0, or above the hard limit.
+
+    Example:
+        >>> check_capacity(4.0, hard_limit=3.0)
+        Traceback (most recent call last):
+        ...
+        ValueError: capacity must be at most the hard limit of 3, got 4: give a lower capacity, or a higher hard limit
+    """
+    if not 0.0 < capacity < math.inf:
+        raise invalid("capacity", "above 0 and finite", capacity, "give the turnout that is needed in each round")
+    if hard_limit is not None and capacity > hard_limit:
+        remedy = "give a lower capacity, or a higher hard limit"
+        raise invalid("capacity", f"at most the hard limit of {hard_limit:g}", f"{capacity:g}", remedy)
+
+
+LONGEST_NAME = {"label": 60, "site": 60, "note": 200}
+"""Characters of each of a device's names, at most."""
+
+
+@dataclass(frozen=True)
+class Names:
+    """What the operator calls a device: plain text, in one line, without spaces around it.
+
+    Args:
+        label: such as "charger 4"; two devices may have the same.
+        site: where it is.
+        note: anything else.
+
+    Example:
+        >>> Names(" charger 4 ", site="hall 2").checked()
+        Names(label='charger 4', site='hall 2', note='')
+        >>> Names("two\\nlines").checked()
+        Traceback (most recent call last):
+        ...
+        ValueError: label must be of printed characters alone, got 'two\\nlines': write it in one line of plain text
+    """
+
+    label: str = ""
+    site: str = ""
+    note: str = ""
+
+    def checked(self) -> Names:
+        """The same as a store accepts it; what it has stored is not checked again.
+
+        Raises:
+            ValueError: one is too long, or has characters that are not printed.
+        """
+        found = {}
+        for name, value in asdict(self).items():
+            text = unicodedata.normalize("NFC", value).strip()
+            if not text.isprintable():
+                remedy = "write it in one line of plain text"
+                raise invalid(name, "of printed characters alone", repr(text[:80]), remedy)
+            if len(text) > LONGEST_NAME[name]:
+                remedy = "shorten it, or put the rest into the note" if name != "note" else "shorten it"
+                raise invalid(name, f"of at most {LONGEST_NAME[name]} characters", f"{len(text)}", remedy)
+            found[name] = text
+        return Names(**found)
+
+
+UNUSED, USED, EXPIRED, VOID = CODE_STATES = "unused", "used", "expired", "void"
+"""What a code can be: good for one device, used by one, too old, or voided by the operator."""
+
+
+@dataclass(frozen=True)
+class Code:
+    """A one-time code; nobody has the code itself any more.
+
+    Attributes:
+        code: its SHA-256.
+        weight: of the device that enrols with it.
+        expires_at: the wall clock, seconds since 1970; None: never.
+        slot: the device that has used it, or None.
+        voided_at: when the operator voided it, or None.
+        names: that the device gets.
+    """
+
+    code: bytes
+    weight: int
+    expires_at: float | None
+    slot: int | None = None
+    voided_at: float | None = None
+    names: Names = Names()
+
+    @property
+    def tag(self) -> str:
+        """The first twelve letters and digits of its hash: by these it is listed and voided."""
+        return self.code.hex()[:12]
+
+    def state(self, now: float) -> str:
+        """One of `CODE_STATES`, at this wall clock."""
+        if self.slot is not None:
+            return USED
+        if self.voided_at is not None:
+            return VOID
+        return UNUSED if self.expires_at is None or now < self.expires_at else EXPIRED
+
+
 @dataclass(frozen=True)
 class Device:
     """A device that has enrolled.
@@ -92,6 +196,7 @@ class Device:
         joined: the round that was open when it enrolled: its first.
         left: the round that was open when it left or was revoked: the first without it; None: a member.
         revision: of its last change.
+        names: what the operator calls it.
     """
 
     slot: int
@@ -100,6 +205,7 @@ class Device:
     joined: int
     left: int | None
     revision: int
+    names: Names = Names()
 
 
 @dataclass(frozen=True)
@@ -195,16 +301,36 @@ class Store(Protocol):
         """
         ...
 
-    def add_codes(self, codes: Sequence[bytes], weight: int, expires_at: float | None, who: str) -> None:
-        """Make one-time codes valid (by their hashes); the log has how many, of what weight."""
+    def add_codes(
+        self, codes: Sequence[bytes], weight: int, expires_at: float | None, who: str, names: Sequence[Names] = ()
+    ) -> None:
+        """Make one-time codes valid (by their hashes), with names for each or for none; the log has how many, of what
+        weight.
+        """
+        ...
+
+    def codes(self) -> list[Code]:
+        """Every code that was ever made, by its hash."""
+        ...
+
+    def void_code(self, code: bytes, who: str) -> Code:
+        """The code is good for nobody any more; again, it changes nothing. A used one is refused."""
         ...
 
     def enrol(self, requests: Sequence[Enrolment], now: float) -> list[Device | None]:
-        """Enrol many at once; None for a code that is unknown, expired, or used with another nonce."""
+        """Enrol many at once, with the names of their codes; None for a code that is unknown, expired, void, or used
+        with another nonce.
+        """
         ...
 
     def devices(self, after: int = -1) -> list[Device]:
         """Those whose revision is above `after`, by slot."""
+        ...
+
+    def rename(
+        self, slot: int, who: str, *, label: str | None = None, site: str | None = None, note: str | None = None
+    ) -> Device:
+        """Change what a device is called; the audit log has the old and new names."""
         ...
 
     def withdraw(self, slot: int, who: str, what: str) -> Device:

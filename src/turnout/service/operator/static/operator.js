@@ -1,5 +1,6 @@
 // The operator's page: shows each event of the coordinator, draws the last rounds, and sends what is asked for.
 import { ask, at, send, sure } from "./asking.js";
+import "./codes.js";
 import { freshenDevices } from "./devices.js";
 import { by, css, element, number, say, span } from "./showing.js";
 
@@ -102,9 +103,12 @@ const line = (y, name, colour, more = {}) => {
   return { type: "scatter", mode: "lines", x: rounds.map((round) => round.round), y, name, line: { color: colour, dash, width, ...rest.line }, hovertemplate: "%{y:,.6~g}", ...rest.trace };
 };
 
+const waits = (round) => round.frozen || round.beyond_reach;
+
 const frozenParts = () => {
   const parts = [];
-  for (const { round, frozen } of rounds) {
+  for (const one of rounds) {
+    const round = one.round, frozen = waits(one);
     const last = parts.at(-1);
     if (frozen && last && last.x1 === round - 0.5) last.x1 = round + 0.5;
     else if (frozen)
@@ -145,8 +149,8 @@ const turnoutTraces = () => {
   traces.push(line(of("capacity"), "capacity", css("--ink"), { width: 1.5, dash: "dash", line: { shape: "hv" } }));
   if (snapshot.hard_limit !== null)
     traces.push(line(rounds.map(() => snapshot.hard_limit), "hard limit", PALETTE.hard, { width: 1.5 }));
-  if (rounds.some((round) => round.frozen)) // for the legend alone
-    traces.push({ type: "scatter", mode: "markers", x: [null], y: [null], name: "frozen", marker: { symbol: "square", size: 12, color: css("--frozen") } });
+  if (rounds.some(waits)) // for the legend alone
+    traces.push({ type: "scatter", mode: "markers", x: [null], y: [null], name: "signal waits", marker: { symbol: "square", size: 12, color: css("--frozen") } });
   return traces;
 };
 
@@ -230,36 +234,6 @@ by("capacity-form").addEventListener("submit", async (event) => {
     (snapshot.hard_limit !== null && capacity > snapshot.hard_limit ? ` The hard limit stays at ${number(snapshot.hard_limit)}: more will never be acknowledged.` : "");
   if (await sure(`Change the capacity to ${number(capacity)}?`, text, `Change to ${number(capacity)}`))
     await send("/api/control", { capacity }, "done", () => `Done: capacity ${number(capacity)}.`);
-});
-
-by("codes-form").addEventListener("submit", async (event) => {
-  event.preventDefault();
-  const { count, weight, hours } = event.target.elements;
-  const asked = { count: count.valueAsNumber, weight: weight.valueAsNumber, hours: hours.valueAsNumber };
-  const made = await send("/api/codes", asked, "codes-said", () => "");
-  if (!made) return;
-  by("codes").value = made.codes.join("\n");
-  by("codes-made").hidden = false;
-  say("codes-note", `${number(made.codes.length)} of weight ${number(made.weight)}, valid for ${number(made.hours)} hours, one device each. They are shown only once: the coordinator keeps only their hashes.`);
-  by("copy").focus();
-});
-
-by("copy").addEventListener("click", async () => {
-  by("codes").select();
-  try {
-    await navigator.clipboard.writeText(by("codes").value);
-  } catch {
-    document.execCommand("copy"); // without TLS a browser has no clipboard of the new kind
-  }
-  by("codes-said").className = "said good";
-  say("codes-said", "Copied.");
-});
-
-by("hide").addEventListener("click", () => {
-  by("codes").value = "";
-  by("codes-made").hidden = true;
-  say("codes-said", "");
-  by("codes-form").elements.count.focus();
 });
 
 document.addEventListener("sent", showLog);

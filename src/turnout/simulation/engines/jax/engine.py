@@ -115,7 +115,7 @@ class JaxEngine:
         while log.round < stop:
             first, end = log.round, min(stop, log.round + LONGEST)
             older, newer, lagged = log.server.signals[0], log.server.signals[-1], controller.lag == 1
-            signals, totals = self._run(first, end, older, newer, lagged, float(controller.gain), float(log.capacity))
+            signals, totals = self._run(first, end, older, newer, lagged, *log.compiled_settings)
             log.close_rounds(totals, signals)
 
     def welcome(self, newcomers: Newcomers, here: Newcomers) -> int:

@@ -76,7 +76,7 @@ class NumbaEngine(AtHome):
         arrivals = np.zeros(8 * len(self._shares), np.int64)
         parts = np.zeros((len(self._shares), 2, 2), np.int64)
         older, newer = log.server.signals[0], log.server.signals[-1]
-        server = (older, newer, controller.lag, float(controller.gain), float(log.capacity))
+        server = (older, newer, controller.lag, *log.compiled_settings)
         totals, signals = np.empty(stop - log.round, np.int64), np.empty(stop - log.round)
         rounds = self._on_all_threads(
             lambda thread, first, end: self._run(

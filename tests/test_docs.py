@@ -5,6 +5,7 @@ import math
 import re
 from dataclasses import MISSING, fields
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,6 +21,7 @@ from turnout.simulation import run_from_settings
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 NEED_SERVERS = {"tutorial-fleet.md", "tutorial-flower.md"}  # followed in tests/service and tests/flower
+NEED_A_CLUSTER = {"tutorial-cluster.md"}  # which takes long to start
 SHOW_OUTPUT = {"plan.md", "upgrading.md"}  # beside the tutorials; elsewhere commands stand without what they print
 PAGES = [
     page
@@ -29,7 +31,13 @@ PAGES = [
 WRITTEN = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted(DOCS.rglob("*.md"))]
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def _marked(page: Path) -> Any:
+    """Pages that start a cluster are followed by `make test-deployment`."""
+    marks = [pytest.mark.deployment] if page.name in NEED_A_CLUSTER else []
+    return pytest.param(page, id=page.name, marks=marks)
+
+
+@pytest.mark.parametrize("page", [_marked(page) for page in PAGES])
 def test_every_block_runs_and_prints_what_the_page_shows(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", WIDTH)

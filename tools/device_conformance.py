@@ -166,11 +166,11 @@ def repeats_its_bit_after_a_kill(template: str) -> None:
     coordinator = Coordinator(last=0)
     with Scene(template, coordinator) as scene:
         for round, now in enumerate((YES, NO, YES)):
-            coordinator.signal = lambda _, now=now: now
+            coordinator.signal = lambda _, now=now: now  # type: ignore[misc]
             coordinator.last, coordinator.open = round, round
             scene.reported(round)
             scene.kill()
-            coordinator.signal = lambda _, now=now: YES - now
+            coordinator.signal = lambda _, now=now: YES - now  # type: ignore[misc]
             coordinator.last = round + 1
             scene.start()
             scene.reported(round, times=2)
@@ -197,10 +197,10 @@ def never_has_two_bits_for_a_round(template: str) -> None:
     with Scene(template, coordinator) as scene:
         for life in range(6):
             before = len(coordinator.reports())
-            scene.until(lambda before=before: len(coordinator.reports()) > before + 1, "reported after a restart")
+            scene.until(lambda before=before: len(coordinator.reports()) > before + 1, "reported after a restart")  # type: ignore[misc]
             time.sleep(chance.uniform(0.0, 0.1))
             scene.kill()
-            coordinator.signal = lambda round, life=life: YES if (round + life) % 2 else NO
+            coordinator.signal = lambda round, life=life: YES if (round + life) % 2 else NO  # type: ignore[misc]
             scene.start()
         bits: dict[int, set[bool]] = {}
         for round, bit in coordinator.reports():

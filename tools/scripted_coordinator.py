@@ -230,8 +230,12 @@ class Scene:
 
     def start(self) -> None:
         """Start the device, or start it again."""
-        here = {name: self.folder / name for name in ("start", "stop")} | {"folder": self.folder / "device"}
-        values = here | {"url": f"http://127.0.0.1:{self._server.server_port}", "code": CODE}
+        here: dict[str, object] = {name: self.folder / name for name in ("start", "stop")}
+        values = here | {
+            "folder": self.folder / "device",
+            "url": f"http://127.0.0.1:{self._server.server_port}",
+            "code": CODE,
+        }
         values |= {"cost": self.folder / "cost.json", "reports": self._reports, "epsilon": self._epsilon}
         command = re.sub(r"\{(\w+)\}", lambda found: str(values[found[1]]), self._template)
         log = (self.folder / "log").open("ab")

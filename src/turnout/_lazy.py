@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import sys
 from collections.abc import Callable, Iterable, Mapping
@@ -26,6 +25,8 @@ def lazy(
 
     def load(name: str) -> Any:
         if name not in homes:
+            import difflib  # for a wrong name alone
+
             near = difflib.get_close_matches(name, homes, n=1)
             hint = f"did you mean {near[0]!r}?" if near else f"dir({package}) lists what there is"
             raise AttributeError(f"module {package!r} has no attribute {name!r}: {hint}")

@@ -5,7 +5,6 @@ Neither lists an array, and neither contains what is private to clients.
 
 from __future__ import annotations
 
-import html
 import math
 from collections.abc import Mapping
 
@@ -24,6 +23,8 @@ def card(title: str, facts: Mapping[str, object]) -> str:
         >>> "<td" in card("Optimum", {"cost": 3.5}), "&lt;b&gt;" in card("<b>", {})
         (True, True)
     """
+    import html  # for notebooks alone
+
     rows = [
         f'<tr><th scope="row" style="{_NAME}">{html.escape(name)}</th>'
         f'<td style="{_VALUE}">{html.escape(number(value))}</td></tr>'

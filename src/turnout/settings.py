@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -104,6 +102,8 @@ class Table:
         """Refuse every key that was not asked for."""
         for key in self._values:
             if key not in self._asked:
+                import difflib  # for a wrong name alone
+
                 known = ", ".join(sorted(self._asked))
                 near = difflib.get_close_matches(key, sorted(self._asked), n=1)
                 hint = f"did you mean {near[0]!r}?" if near else "remove it"
@@ -116,6 +116,8 @@ def read_toml(path: str | Path) -> dict[str, Any]:
     Raises:
         FileProblem: the file is missing, unreadable, or not TOML.
     """
+    import tomllib  # a device may have no such file
+
     try:
         return tomllib.loads(Path(path).read_text(encoding="utf-8"))
     except OSError as error:

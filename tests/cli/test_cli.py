@@ -15,6 +15,7 @@ import pytest
 
 from conformance.test_engines import assert_identical
 from turnout import Trajectory
+from turnout.cli import EXTRAS, app
 
 ROOT = Path(__file__).parents[2]
 
@@ -38,6 +39,36 @@ def test_help_is_light():
     assert done.returncode == 0, done.stderr
     assert "simulate" in done.stdout
     assert turnout("--version").stdout.startswith("turnout 0.")
+
+
+def without_typer(*words):
+    """As with a device's install."""
+    code = "import sys; sys.modules['typer'] = None; sys.argv[0] = 'turnout'; from turnout.cli import main; main()"
+    return subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, check=False)
+
+
+def test_every_command_names_its_extra_where_its_libraries_are_missing():
+    known = {command.name or command.callback.__name__ for command in app.registered_commands}
+    known |= {group.typer_instance.info.name for group in app.registered_groups}
+    named = [name for names in EXTRAS.values() for name in names]
+    assert sorted([*named, "join"]) == sorted(known)
+    for word, extra in (("simulate", "lab"), ("operate", "server"), ("--install-completion", "lab")):
+        done = without_typer(word, "--help")
+        assert done.returncode == 2
+        told = f"error: turnout {word} needs typer, which is not installed: pip install 'turnout[{extra}]'\n"
+        assert done.stderr == told
+
+
+def test_without_typer_there_is_help_the_version_and_join():
+    for words in ((), ("--help",)):
+        done = without_typer(*words)
+        assert (done.returncode, done.stderr) == (0, "")
+        for names in (("join",), *EXTRAS.values()):
+            assert ", ".join(names) in done.stdout
+    assert without_typer("--version").stdout == turnout("--version").stdout
+    assert "--cost-file" in without_typer("join", "--help").stdout
+    wrong = without_typer("jion")
+    assert (wrong.returncode, "command must be one of join, simulate" in wrong.stderr) == (2, True)
 
 
 def test_simulate_show_and_continue(tmp_path):

@@ -127,6 +127,7 @@ def test_bad_input(app, few, arguments, says):
     assert says in str(call(app, *arguments).exception)
 
 
+@pytest.mark.deployment
 def test_the_page_in_a_browser(tmp_path):
     problem = paper_population(0, 40).problem(20)
     asked = {"totals": [2.0, 4.0], "beyond": [60.0], "check": 1}

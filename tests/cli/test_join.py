@@ -1,35 +1,31 @@
 """`turnout join` as a user meets it, against a coordinator in this process."""
 
 import json
+import os
+import re
 import signal
 import socket
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
+import typer
 
 from service.fake_coordinator import TOKEN, FakeCoordinator, served
+from turnout.cli import app
+from turnout.cli.join import OPTIONS, read_options
 from turnout.client import usual_place
 from turnout.service import tag_of
 from turnout.service.coordinator import hashed
 
 TAG = tag_of(hashed(TOKEN))
 
-JOIN = """
-import typer
-from turnout import cli
-from turnout.cli.join import join
-cli.app = typer.Typer(pretty_exceptions_enable=False)
-cli.app.callback()(lambda: None)
-cli.app.command()(join)
-cli.main()
-"""
-
 
 def command(*arguments):
     """As the installed program: the current folder is not on its path by itself."""
-    return [sys.executable, "-P", "-c", JOIN, "join", *map(str, arguments)]
+    return [sys.executable, "-P", "-m", "turnout", "join", *map(str, arguments)]
 
 
 def turnout(*arguments, **options):
@@ -69,6 +65,76 @@ def test_joining_tells_what_was_accepted_and_a_restart_needs_no_code(tmp_path, c
     assert "over 6 reports" in again.stdout
     assert sorted(coordinator.books) == list(range(6))
     assert "3.0" not in first.stdout.replace("epsilon 3.0", "").replace(str(home), "")
+
+
+LIGHT = """
+import sys
+for name in ("typer", "rich", "click", "pydantic_core"):
+    sys.modules[name] = None  # as if it were not installed
+sys.argv = ["turnout", "join", *sys.argv[1:]]
+from turnout.cli import main
+main()
+heavy = {"asyncio", "logging", "importlib.metadata", "tempfile", "encodings.idna", "numpy.random", "numpy.ma"}
+ours = {"simulation", "theory", "plan", "report", "algorithm.controllers", "problem.solve", "privacy.sum_only"}
+found = sorted((heavy | {f"turnout.{name}" for name in ours}) & set(sys.modules))
+assert not found, found
+"""
+
+
+def test_a_device_loads_numpy_and_little_else(tmp_path, url):
+    """What it must not load costs it memory and time; benchmarks/device.py measures both."""
+    options = [url, "--cost", "3", "--folder", str(tmp_path), "--rounds", "2", "--code", "GOOD-CODE"]
+    done = subprocess.run([sys.executable, "-c", LIGHT, *options], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert "round 1 " in done.stdout
+
+
+def test_one_thread_for_numpy_is_not_handed_on_to_the_work(tmp_path, coordinator, url):
+    note = tmp_path / "note.txt"
+    work = f"""sh -c 'echo "threads:$OPENBLAS_NUM_THREADS" >> {note}'"""
+    options = ["--cost", 1e-6, "--code", "GOOD-CODE", "--folder", tmp_path / "device", "--on-participate", work]
+    environment = {name: value for name, value in os.environ.items() if name != "OPENBLAS_NUM_THREADS"}
+    done = turnout(url, *options, "--rounds", 8, env=environment)
+    assert done.returncode == 0, done.stderr
+    assert set(note.read_text().split()) == {"threads:"}
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--cots", "3"], "option must be one of `turnout join`, got --cots: did you mean --cost?"),
+        (["--quux"], "got --quux: see `turnout join --help`"),
+        (["--json=yes"], "got --json=yes: did you mean --json?"),
+        (["--cost"], "--cost must be FLOAT, got nothing: write --cost and its value"),
+        (["--cost", "cheap"], "--cost must be a number, got 'cheap': write --cost and a number"),
+        (["--rounds", "2.5"], "--rounds must be a whole number, got '2.5'"),
+        (["http://a", "http://b"], "URL must be one, got http://a and http://b: put a value with spaces in quotes"),
+    ],
+)
+def test_options_that_are_none(words, told):
+    with pytest.raises(ValueError, match=re.escape(told)):
+        read_options(words)
+
+
+def test_options_as_people_write_them(monkeypatch):
+    monkeypatch.setenv("TURNOUT_CODE", "FROM-OUTSIDE")
+    found = read_options(["--cost=-3", "--on-stop", "-x", "--folder=a=b", "--json", "--", "http://a"])
+    assert (found["cost"], found["on_stop"], found["folder"], found["url"]) == (-3.0, "-x", Path("a=b"), "http://a")
+    assert (found["as_json"], found["raise_limit"], found["code"]) == (True, False, "FROM-OUTSIDE")
+    assert read_options(["--code", ""])["code"] == ""
+
+
+def test_help_tells_every_option_with_and_without_typer():
+    shown = turnout("--help").stdout
+    everywhere = " ".join(shown.split())
+    for option in OPTIONS:
+        assert f"{option.written} " in shown
+        assert option.help in everywhere
+        assert not option.shown or f"[default: {option.shown}]" in everywhere
+    known = {option.written for option in OPTIONS}
+    (join,) = [command for command in app.registered_commands if command.name == "join"]
+    made = typer.main.get_params_convertors_ctx_param_name_from_function(join.callback)[0]
+    assert {parameter.opts[0] for parameter in made} == known | {"url"}
 
 
 def test_for_machines_each_line_is_json(tmp_path, url):
@@ -114,6 +180,9 @@ def test_costs_from_a_file_and_from_a_function(tmp_path, url):
         (["--cost-function", "no.such:thing"], "--cost-function must be in a module that can be imported", 2),
         (["--cost-function", "mine"], "--cost-function must be of the form package.module:function", 2),
         (["--cost", 3], "code must be the one-time code", 2),
+        (["--cost", 3, "--code", ""], "the code must be the operator's, got an empty one: see that what should", 2),
+        (["--cost", 3, "--code", " "], "the code must be the operator's, got an empty one", 2),
+        (["--code", "--cost", 3], "--code must be TEXT, got nothing: write --code and its value", 2),
         (["--cost", 3, "--code", "WRONG-CODE"], "no such code", 3),
         (["--cost", 3, "--on-stop", "/no/such"], "no such program for --on-stop", 2),
         (["--cost", 3, "--code", "GOOD-CODE", "--epsilon-per-report", 0.5], "more than the 0.5 that this device", 3),
@@ -155,7 +224,7 @@ def test_a_signal_before_the_coordinator_has_answered_is_no_error(tmp_path, numb
         first = agent.stdout.readline()
         agent.send_signal(number)
         stdout, stderr = agent.communicate(timeout=20)
-    assert "Connection refused" in first
+    assert "Connection refused; trying again" in first
     assert (agent.returncode, stderr) == (0, "")
     if machine:
         ended = {"event": "ended", "why": "asked", "reports": None, "total_epsilon": None, "delta": None}

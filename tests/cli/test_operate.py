@@ -1,5 +1,6 @@
 """`turnout operate` as an operator meets it."""
 
+import contextlib
 import csv
 import json
 import time
@@ -47,6 +48,39 @@ def is_good(store, code, hours):
     finally:
         opened.close()
     return device is not None
+
+
+def test_codes_wait_for_a_run_that_is_being_begun(tmp_path):
+    path = tmp_path / "run.db"
+
+    def serve():
+        time.sleep(0.3)
+        path.touch()  # made, and still without tables
+        time.sleep(0.3)
+        with contextlib.closing(open_store(str(path), create=True)):
+            time.sleep(0.3)  # with tables, and still without a run
+        begun(path).close()
+
+    with ThreadPoolExecutor(1) as pool:
+        serving = pool.submit(serve)
+        done = CliRunner().invoke(app, ["codes", "3", "--store", str(path)])
+        serving.result()
+    assert (done.exception, len(done.stdout.split())) == (None, 3)
+    assert done.stderr == f"note: no run in {path} yet: waiting for `turnout serve`, 10 s at most\n"
+
+
+def test_codes_do_not_wait_for_ever_nor_for_what_is_no_store(tmp_path, monkeypatch):
+    monkeypatch.setattr("turnout.cli.operate.LONGEST_WAIT", 0.3)
+    with pytest.raises(TurnoutError, match="no such file: check the path, or begin a run there"):
+        codes(str(tmp_path / "none.db"))
+    monkeypatch.setattr("turnout.cli.operate.LONGEST_WAIT", 60.0)
+    (tmp_path / "other.db").write_text("no database at all, but a text of some length" * 100)
+    began = time.monotonic()
+    with pytest.raises(TurnoutError, match="not a database"):
+        codes(str(tmp_path / "other.db"))
+    with pytest.raises(TurnoutError, match="no such file"):
+        operate("devices", "--store", tmp_path / "none.db")  # only codes wait
+    assert time.monotonic() - began < 10.0
 
 
 def test_codes_are_good_for_a_day_unless_told_otherwise(store):
@@ -149,7 +183,7 @@ class TestBooks:
         operate("rounds", tmp_path / "rounds.csv", "--store", tmp_path / "run.db")
         rows = table(tmp_path / "rounds.csv")
         assert ",".join(rows[0]) == (
-            "round,closed_at,signal,capacity,participants,demand,members,heard,refused,frozen,seconds"
+            "round,closed_at,signal,capacity,participants,demand,members,heard,refused,frozen,seconds,expected,beyond_reach"
         )
         closed = ["2100-01-01T00:00:00.062Z", "2100-01-01T00:00:10.062Z"]
         assert [row["closed_at"] for row in rows[:2]] == closed

@@ -157,6 +157,7 @@ def documented(observer):
     return {row[0]: dict(zip(header[1:], row[1:], strict=True)) for row in rows}
 
 
+@pytest.mark.deployment
 def test_the_tables_of_the_document():
     server = documented("every-report")
     again = frontier(PAPER, 10_000, totals=[4.0], beyond=[1000.0])
@@ -173,6 +174,7 @@ def point_is_shown(curve, total):
     return curve.per == "report" or total <= 12  # the document's released levels end at 12
 
 
+@pytest.mark.deployment
 def test_learned_memoized_is_drawn_at_what_it_reaches():
     """As docs/floor.md has it measured: at total 1 it was drawn at 85 %, the gap of a channel that knows all."""
     rows = re.findall(r"^\| ([\d.]+) \| (.+) \|$", (DOC.parent / "floor.md").read_text(), re.MULTILINE)

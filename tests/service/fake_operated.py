@@ -93,6 +93,9 @@ class FakeOperated:
 
     # What the operator sees and moves
 
+    def unready(self):
+        return ""
+
     def snapshot(self):
         last = self.books[-1] if self.books else {"heard": 0, "frozen": False, "seconds": 0.0}
         members = DEVICES - len(self.left) if not self.waiting_for else DEVICES - self.waiting_for

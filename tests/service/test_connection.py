@@ -1,6 +1,7 @@
 """The wire: bounded in time and size, no redirect followed, TLS with an authority of one's own."""
 
 import json
+import random
 import shutil
 import socket
 import ssl
@@ -13,7 +14,8 @@ import pytest
 
 from service.fake_coordinator import FakeCoordinator, served
 from turnout.errors import FileProblem
-from turnout.service.agent.connection import HttpWire
+from turnout.service import Report
+from turnout.service.agent.connection import FIRST_PAUSE, HELD, Backoff, Dialogue, HttpWire, Reply
 from turnout.service.network import Address, Unreachable
 
 GOOD = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
@@ -338,3 +340,86 @@ class TestTls:
                 HttpWire("https://localhost", ca=tmp_path / name)
         with pytest.raises(ValueError, match="ca must be left out for http"):
             HttpWire("http://localhost", ca=tmp_path / "empty.pem")
+
+
+class Restarted:
+    """A coordinator that is up and down in turns of six seconds, on a clock that pauses move; it holds every report."""
+
+    def __init__(self, restarts, up=6.0, down=6.0, shows_life=True):
+        self.shows_life = shows_life
+        self.now, self.turn, self.up, self.end = 0.0, up + down, up, restarts * (up + down)
+        self.tries, self.answered = 0, 0.0
+
+    def pause(self, seconds):
+        self.now += seconds
+
+    def send(self, method, path, body, token):
+        self.tries += 1
+        at = self.now % self.turn
+        if self.now >= self.end:
+            self.answered = self.now
+            return Reply(200, b'{"round":0,"outcome":"closed","counted":false,"lease":0.0,"next":null}')
+        if at >= self.up:
+            raise Unreachable("refused")
+        held = self.up - at
+        self.now += held
+        raise Unreachable("the connection broke", held=self.shows_life and held >= HELD)
+
+
+def seconds_until_back(wire, monkeypatch, seed):
+    drawn = random.Random(seed)
+    monkeypatch.setattr("turnout.service.agent.connection.random.SystemRandom", lambda: drawn)
+    talk = Dialogue(wire, clock=lambda: wire.now, pause=wire.pause, check=lambda: None, noted=lambda _: None)
+    talk.report("token", Report("run", 0, True))
+    return wire.answered - wire.end
+
+
+def test_after_ten_restarts_in_two_minutes_a_device_is_back_within_seconds(monkeypatch):
+    """Certain, not likely: no pause is longer than a quarter of the pauses of one turn, or than the first one."""
+    waits = [seconds_until_back(Restarted(10), monkeypatch, seed) for seed in range(300)]
+    assert max(waits) < 2.0
+
+
+def test_the_twin_whose_pauses_double_and_that_ignores_signs_of_life_is_away_for_longer(monkeypatch):
+    """As it was: after ten restarts a pause is drawn from 0 to 60 seconds."""
+
+    class Doubling(Backoff):
+        def wait(self, at_least=0.0):
+            self._waited += 1
+            self._pause(random.SystemRandom().uniform(0.0, min(60.0, 0.25 * 2.0**self._waited)))
+
+    monkeypatch.setattr("turnout.service.agent.connection.Backoff", Doubling)
+    waits = [seconds_until_back(Restarted(10, shows_life=False), monkeypatch, seed) for seed in range(300)]
+    assert max(waits) > 20.0
+
+
+def test_in_a_long_outage_pauses_grow_to_a_minute(monkeypatch):
+    """Some two tries a minute, once a device has waited for minutes: no coordinator is flooded when it returns."""
+    pauses, drawn = [], random.Random(1)
+    monkeypatch.setattr("turnout.service.agent.connection.random.SystemRandom", lambda: drawn)
+    waiting = Backoff(pauses.append)
+    while sum(pauses) < 3600.0:
+        waiting.wait()
+    assert len(pauses) < 200
+    assert 30.0 < max(pauses[-20:]) <= 60.0
+    waiting.reset()
+    waiting.wait()
+    assert pauses[-1] <= FIRST_PAUSE
+
+
+def test_a_request_that_was_held_before_the_connection_broke_was_held(monkeypatch):
+    monkeypatch.setattr("turnout.service.agent.connection.HELD", 0.2)
+
+    def holds(connection, number):
+        request(connection)
+        time.sleep(0.4)
+
+    with raw_server(holds) as url, pytest.raises(Unreachable) as broken:
+        get(url)
+    assert broken.value.held
+    with raw_server(lambda connection, number: request(connection)) as url, pytest.raises(Unreachable) as hung_up:
+        get(url)
+    assert not hung_up.value.held
+    with pytest.raises(Unreachable) as refused:
+        get(url)
+    assert not refused.value.held

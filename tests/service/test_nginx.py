@@ -50,9 +50,9 @@ def configured(folder, port, coordinator):
 
 
 @contextlib.contextmanager
-def started(command, log, **environment):
+def started(command, log):
     with log.open("wb") as file:
-        process = subprocess.Popen(command, stdout=file, stderr=file, env=os.environ | environment)
+        process = subprocess.Popen(command, stdout=file, stderr=file)
     try:
         yield process
     finally:
@@ -70,17 +70,17 @@ def site(tmp_path):
     config.write_text(configured(tmp_path, port, coordinator))
     serve = [sys.executable, "-m", "turnout", "serve", "--store", str(store), "--capacity", str(DEVICES / 2)]
     serve += ["--missing", "absent", "--wait-for", str(DEVICES), "--round-seconds", "0.5", "--deadline", "600"]
-    serve += ["--port", str(coordinator), "--operator-port", "0"]
+    serve += ["--port", str(coordinator), "--operator-port", "0", "--trusted-proxy", "127.0.0.1"]
     front = [nginx, "-p", str(tmp_path), "-e", str(tmp_path / "early.log"), "-c", str(config)]
     front += ["-g", f"daemon off; pid {tmp_path}/nginx.pid;"]
     with (
-        started(serve, tmp_path / "serve.log", FORWARDED_ALLOW_IPS="127.0.0.1") as behind,
+        started(serve, tmp_path / "serve.log") as behind,
         started(front, tmp_path / "nginx.log") as before,
     ):
         found = SimpleNamespace(port=port, ca=tmp_path / "certificate.pem", store=store, behind=behind, before=before)
         for _ in range(300):
             with contextlib.suppress(OSError, http.client.HTTPException):
-                if ask(found, "/healthz")[0] == 200:
+                if ask(found, "/readyz")[0] == 200:
                     break
             time.sleep(0.1)
         else:

@@ -98,7 +98,7 @@ def test_without_a_token_nothing_is_said(coordinator, method: str, path: str) ->
 
 
 def test_every_path_is_described() -> None:
-    assert {ENROL, REPORT, ROUND, RULES, LEAVE, "/healthz", "/v1/openapi.json"} == set(FILE["paths"])
+    assert {ENROL, REPORT, ROUND, RULES, LEAVE, "/healthz", "/readyz", "/v1/openapi.json"} == set(FILE["paths"])
 
 
 def test_the_file_is_served(coordinator) -> None:

@@ -53,7 +53,7 @@ def test_the_page_shows_the_run(browser, width):
         sizes = "[...document.querySelectorAll('.plot .main-svg')].map(svg => svg.getBoundingClientRect().width)"
         assert min(view.page.evaluate(sizes)) > 180
         shown = view.page.evaluate("document.getElementById('turnout-plot').data.map(t => [t.name, t.x.length])")
-        assert {"turnout", "capacity", "hard limit", "frozen"} <= {name for name, _ in shown}
+        assert {"turnout", "capacity", "hard limit", "signal waits"} <= {name for name, _ in shown}
         assert shown[0] == ["turnout", 500]
         shapes = view.page.evaluate("document.getElementById('turnout-plot').layout.shapes.map(s => [s.x0, s.x1])")
         assert shapes == [[479.5, 499.5]]

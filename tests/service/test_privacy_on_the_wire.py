@@ -232,16 +232,15 @@ def test_logs_and_the_operators_interface_have_no_field_for_it(evidence: Evidenc
     terms = "text epsilon_per_report epsilon_lifetime total_epsilon delta reports against assumptions[]"
     account = {f"account.{name}" for name in terms.split()}
     plain = "run round mode capacity hard_limit most_signal signal offered members heard late gone waiting_for frozen"
-    plain += (
-        " open_seconds round_seconds deadline leader version uptime reachable[] rules.version rules.since rules.next"
-    )
+    plain += " open_seconds round_seconds deadline leader version uptime reachable[] returning beyond_reach"
+    plain += " rules.version rules.since rules.next"
     counted = {path for path in shown if path.startswith(("faults.", "counters."))}
     assert shown - counted <= {*plain.split(), *account}
     metrics = set(re.findall(r"^turnout_(\w+)", evidence.words["/metrics"].decode(), re.MULTILINE))
     assert len(metrics) > 20
     assert not any(word in SECRET_NAMES for name in metrics for word in name.split("_"))
     rounds = {path for path, _ in leaves(json.loads(evidence.words["/api/rounds"]))}
-    names = "round signal participants demand capacity members heard frozen seconds closed_at"
+    names = "round signal participants demand capacity members heard frozen seconds closed_at expected beyond_reach"
     assert rounds == {f"rounds[].{name}" for name in names.split()}
 
 

@@ -179,6 +179,8 @@ def test_a_full_store_says_so_and_keeps_what_it_has(path):
     with pytest.raises(StoreProblem, match="full: make room on the disk") as problem:
         close(kept, 50)
     assert str(path) in str(problem.value)
+    assert "tries again by itself" in str(problem.value)  # no restart is needed, as is shown below
+    assert "start again" not in str(problem.value)
     rounds = kept.position().round
     assert [row.round for row in kept.history()] == list(range(rounds))
     kept._connection.execute("PRAGMA max_page_count = 1000000")

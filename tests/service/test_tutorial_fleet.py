@@ -121,11 +121,12 @@ def ten_devices_are_there(terminal: Terminal) -> None:
 
 
 @pytest.mark.deployment
-def test_the_readme_s_steps_for_operators(terminal: Terminal) -> None:
+def test_the_readme_s_steps_for_operators_pasted_as_one_script(terminal: Terminal) -> None:
+    """`codes` waits for the run that `serve` is about to begin, and agents for a coordinator that listens."""
     serve, agents = blocks(section((ROOT / "README.md").read_text(), "A fleet of devices"))
-    terminal.run(serve)
-    wait_until(lambda: terminal.ask("/api/snapshot")["waiting_for"] == 10)
-    terminal.run(agents)
+    printed = terminal.run(serve + agents)
+    assert "note: no run in turnout.db yet: waiting for `turnout serve`, 10 s at most" in printed
+    assert len((terminal.folder / "codes.txt").read_text().split()) == 10
     ten_devices_are_there(terminal)
 
 

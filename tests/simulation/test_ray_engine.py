@@ -271,7 +271,7 @@ def on_ray(shards, **further):
     return sharded(staged(problem, mechanism, server=server, **more), shards, **further)
 
 
-SOME_SHARDS = [2, *(pytest.param(shards, marks=pytest.mark.deployment) for shards in SHARDS if shards != 2)]
+SOME_SHARDS = [pytest.param(shards, marks=pytest.mark.deployment) for shards in SHARDS]
 
 
 @pytest.mark.parametrize("shards", SOME_SHARDS)
@@ -346,6 +346,7 @@ def test_a_node_is_lost(two_nodes, reference):
     assert losses
 
 
+@pytest.mark.deployment
 def test_a_cluster_started_here_is_stopped():
     pytest.importorskip("ray")
     code = """

@@ -211,6 +211,7 @@ def lines(path):
     return path.read_bytes().count(b"\n") if path.exists() else 0
 
 
+@pytest.mark.deployment
 def test_killed_half_way_and_resumed_it_ends_with_the_same_table(tmp_path):
     """kill -9 of the process that leads two workers; a torn last line on top; then again, to the end."""
     (tmp_path / "design.toml").write_text(KILLED)

@@ -3,8 +3,12 @@
 Simulation, service and Flower call the same steps. Fast engines compile the same functions and give the same bits.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from turnout._lazy import lazy
 from turnout.algorithm.arithmetic import at_least, at_most, inside, root
-from turnout.algorithm.channel import Channel, best_channel
 from turnout.algorithm.client import (
     SMALLEST_AVERAGE,
     Averaging,
@@ -19,28 +23,31 @@ from turnout.algorithm.client import (
     remembered,
 )
 from turnout.algorithm.coins import Coins, KeyedCoins, SeededCoins, SystemCoins
-from turnout.algorithm.controllers import (
-    Controller,
-    IntegralController,
-    IntegralState,
-    SelfTuningController,
-    check_controller,
-    controller_from_settings,
-    integral_signal,
-)
 from turnout.algorithm.mechanism import Mechanism, Public, Recipe, check_mechanism, widest
 from turnout.algorithm.mechanisms import MECHANISMS, check_known, in_words, mechanism_from_settings
-from turnout.algorithm.mechanisms.capped_coin import CappedCoin
-from turnout.algorithm.mechanisms.clamp import Clamp
-from turnout.algorithm.mechanisms.classical import Classical
-from turnout.algorithm.mechanisms.learned_memoized import LearnedMemoized
-from turnout.algorithm.mechanisms.memoized import Memoized, OneRelease
-from turnout.algorithm.mechanisms.paper_coin import PaperCoin, coin_probability
-from turnout.algorithm.mechanisms.randomized_response import RandomizedResponse
-from turnout.algorithm.mechanisms.tracking_clamp import MARGIN, TrackingClamp
-from turnout.algorithm.presence import FORGIVEN, QUORUM, RETURN_ROUNDS, Attendance, Presence
-from turnout.algorithm.server import EVERYONE, Heard, ServerState, server_step
 from turnout.algorithm.thresholds import WORDS, check_epsilon, growth, keeps, on_the_coin, widest_box
+
+if TYPE_CHECKING:
+    from turnout.algorithm.channel import Channel, best_channel
+    from turnout.algorithm.controllers import (
+        Controller,
+        IntegralController,
+        IntegralState,
+        SelfTuningController,
+        check_controller,
+        controller_from_settings,
+        integral_signal,
+    )
+    from turnout.algorithm.mechanisms.capped_coin import CappedCoin
+    from turnout.algorithm.mechanisms.clamp import Clamp
+    from turnout.algorithm.mechanisms.classical import Classical
+    from turnout.algorithm.mechanisms.learned_memoized import LearnedMemoized
+    from turnout.algorithm.mechanisms.memoized import Memoized, OneRelease
+    from turnout.algorithm.mechanisms.paper_coin import PaperCoin, coin_probability
+    from turnout.algorithm.mechanisms.randomized_response import RandomizedResponse
+    from turnout.algorithm.mechanisms.tracking_clamp import MARGIN, TrackingClamp
+    from turnout.algorithm.presence import FORGIVEN, QUORUM, RETURN_ROUNDS, Attendance, Presence
+    from turnout.algorithm.server import EVERYONE, Heard, ServerState, server_step
 
 __all__ = [
     "EVERYONE",
@@ -107,6 +114,56 @@ __all__ = [
     "widest",
     "widest_box",
 ]
+
+# Loaded on first use: a device needs none of these.
+__getattr__, _ = lazy(
+    __name__,
+    {
+        "channel": (
+            "Channel",
+            "best_channel",
+        ),
+        "controllers": (
+            "Controller",
+            "IntegralController",
+            "IntegralState",
+            "SelfTuningController",
+            "check_controller",
+            "controller_from_settings",
+            "integral_signal",
+        ),
+        "mechanisms.capped_coin": ("CappedCoin",),
+        "mechanisms.clamp": ("Clamp",),
+        "mechanisms.classical": ("Classical",),
+        "mechanisms.learned_memoized": ("LearnedMemoized",),
+        "mechanisms.memoized": (
+            "Memoized",
+            "OneRelease",
+        ),
+        "mechanisms.paper_coin": (
+            "PaperCoin",
+            "coin_probability",
+        ),
+        "mechanisms.randomized_response": ("RandomizedResponse",),
+        "mechanisms.tracking_clamp": (
+            "MARGIN",
+            "TrackingClamp",
+        ),
+        "presence": (
+            "FORGIVEN",
+            "QUORUM",
+            "RETURN_ROUNDS",
+            "Attendance",
+            "Presence",
+        ),
+        "server": (
+            "EVERYONE",
+            "Heard",
+            "ServerState",
+            "server_step",
+        ),
+    },
+)
 
 
 def __dir__() -> list[str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +18,10 @@ from turnout.algorithm.arithmetic import at_least, at_most, inside
 from turnout.algorithm.coins import ENROLMENT, Coins
 from turnout.algorithm.mechanism import Mechanism, Public
 from turnout.errors import invalid
-from turnout.problem import Array, Costs, Problem
+from turnout.problem import Array, Costs
+
+if TYPE_CHECKING:
+    from turnout.problem import Problem
 
 SMALLEST_AVERAGE = 2.0**-30
 """No average counts as less: below it x/f'(x) could be 0/0, and a client that f'(0) > 0 keeps

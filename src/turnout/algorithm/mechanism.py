@@ -12,15 +12,18 @@ import dataclasses
 import math
 from collections.abc import Callable, Iterable, Mapping
 from functools import reduce
-from typing import Any, ClassVar, NamedTuple, Protocol, Self
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from turnout.algorithm.arithmetic import inside
 from turnout.errors import check_kind
-from turnout.problem import Array, Clients, Costs, Problem
+from turnout.problem import Array, Clients, Costs
 from turnout.settings import Table
+
+if TYPE_CHECKING:
+    from turnout.problem import Problem
 
 
 class Public(NamedTuple):

@@ -1,65 +1,31 @@
-"""The command line. Each command is a module of its own, and loads its libraries when it runs."""
+"""The command line. Each command is a module of its own, and loads its libraries when it runs.
+
+A device's command, `turnout join`, needs the base install alone; all others are in `turnout.cli.commands`.
+"""
 
 from __future__ import annotations
 
 import os
 import sys
 import warnings
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import typer
-
-from turnout.cli.attack import attack
-from turnout.cli.audit import audit
-from turnout.cli.fleet import fleet
-from turnout.cli.join import join
-from turnout.cli.operate_rules import app as operate
-from turnout.cli.paper import paper
-from turnout.cli.plan import frontier, plan
-from turnout.cli.serve import serve
-from turnout.cli.show import report, show
-from turnout.cli.simulate import optimum, simulate
-from turnout.cli.status import status
-from turnout.cli.sweep import sweep
-from turnout.errors import TurnoutError
+from turnout._lazy import lazy
+from turnout.errors import MissingExtra, TurnoutError, invalid
 from turnout.version import __version__
 
-app = typer.Typer(
-    name="turnout",
-    help="Clients that decide for themselves: private, cost-aware participation with one public number.",
-    no_args_is_help=True,
-    add_completion=True,
-    pretty_exceptions_enable=False,
-    rich_markup_mode="rich",
-)
-app.command()(simulate)
-app.command()(optimum)
-app.command()(show)
-app.command()(report)
-app.command()(paper)
-app.command()(plan)
-app.command()(frontier)
-app.command()(attack)
-app.command()(audit)
-app.command()(sweep)
-app.command()(serve)
-app.command()(join)
-app.command()(fleet)
-app.command()(status)
-app.add_typer(operate)
+if TYPE_CHECKING:
+    from turnout.cli.commands import app
 
+__all__ = ["app", "main"]
 
-def _version(asked: bool) -> None:
-    if asked:
-        typer.echo(f"turnout {__version__}")
-        raise typer.Exit
+EXTRAS = {
+    "lab": ("simulate", "optimum", "show", "report", "paper", "plan", "frontier", "attack", "audit", "sweep"),
+    "server": ("serve", "fleet", "status", "operate"),
+}
+"""The commands that need more than the base install, by the extra that brings it."""
 
-
-@app.callback()
-def _options(
-    version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Print the version."),
-) -> None:
-    pass
+__getattr__, _ = lazy(__name__, {"commands": ("app",)}, library="typer", extra="lab")
 
 
 def _note(message: Warning | str, *_: Any, **__: Any) -> None:
@@ -73,7 +39,7 @@ def main() -> None:
         with warnings.catch_warnings():
             warnings.filterwarnings("once", category=UserWarning, module="turnout")
             warnings.showwarning = _note
-            app()
+            _run(sys.argv[1:])
     except (ValueError, TurnoutError) as error:
         print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
         sys.exit(2)
@@ -86,3 +52,46 @@ def main() -> None:
         said = " ".join(str(error).split())
         print(f"error: {type(error).__name__}: {said}: check the input (TURNOUT_DEBUG=1 shows where)", file=sys.stderr)
         sys.exit(2)
+
+
+def _run(words: list[str]) -> None:
+    if words[:1] == ["join"]:
+        from turnout.cli.join import run
+
+        run(words[1:])
+        return
+    try:
+        import rich  # noqa: F401
+        import typer  # noqa: F401
+    except ModuleNotFoundError as missing:
+        if missing.name not in ("rich", "typer"):
+            raise
+        _without_typer(words, missing.name)
+        return
+    from turnout.cli.commands import app
+
+    app()
+
+
+def _without_typer(words: list[str], library: str) -> None:
+    """What a device's install can answer about the commands that it does not have."""
+    first = words[0] if words else "--help"
+    if first == "--version":
+        print(f"turnout {__version__}")
+        return
+    if first == "--help":
+        lines = [
+            "Usage: turnout COMMAND [OPTIONS]",
+            "",
+            "  join: participate in a run as one device (turnout join --help)",
+        ]
+        lines += [f"  with pip install 'turnout[{extra}]': {', '.join(names)}" for extra, names in EXTRAS.items()]
+        print("\n".join(lines))
+        return
+    for extra, names in EXTRAS.items():
+        if first in names:
+            raise MissingExtra(f"turnout {first}", library=library, extra=extra)
+    if first.startswith("-"):  # completion of the shell
+        raise MissingExtra(f"turnout {first}", library=library, extra="lab")
+    known = ", ".join(("join", *(name for names in EXTRAS.values() for name in names)))
+    raise invalid("command", f"one of {known}", first, "see `turnout --help`")

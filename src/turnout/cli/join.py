@@ -1,18 +1,21 @@
-"""`turnout join`: the agent of one device."""
+"""`turnout join`: the agent of one device.
+
+A device has neither typer nor rich: this command reads its own options, from one table. `turnout.cli.commands` makes
+the entry in the list of all commands, and what the shell completes, from the same table.
+"""
 
 from __future__ import annotations
 
 import json
 import math
+import os
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import typer
-
-from turnout.cli import choices
 from turnout.errors import invalid
 
 if TYPE_CHECKING:
@@ -25,119 +28,235 @@ FOR_GOOD = 3
 """The exit status when a restart would not help: revoked, declined, refused, lost files."""
 
 
-Url = Annotated[
-    str | None, typer.Argument(help="The coordinator, like https://coordinator.example:8443.", show_default=False)
-]
-Folder = Annotated[Path, typer.Option(help="For this device's files alone; keep it as long as the device lives.")]
-Code = Annotated[
-    str | None,
-    typer.Option(help="The operator's one-time code; once is enough.", envvar="TURNOUT_CODE", show_default=False),
-]
-CostNumber = Annotated[float | None, typer.Option("--cost", help="The cost a of a x^2.", show_default=False)]
-CostFile = Annotated[
-    Path | None, typer.Option(help="A TOML or JSON file with coefficients and powers.", show_default=False)
-]
-CostFunction = Annotated[
-    str | None, typer.Option(help="module:name, called in each round; also of the current folder.", show_default=False)
-]
-Reports = Annotated[
-    int | None,
-    typer.Option(help="Reports about this cost, over all runs; then it stops.", show_default="as before, or 10000"),
-]
-EpsilonPerReport = Annotated[
-    float | None, typer.Option(help="The largest epsilon of one report.", show_default="as before, or 1.0")
-]
-Releases = Annotated[
-    int | None,
-    typer.Option(help="How often this cost may be released, over all runs.", show_default="as before, or 1"),
-]
-EpsilonPerRelease = Annotated[
-    float | None,
-    typer.Option(
-        help="The largest epsilon of one release, made once for a lifetime.",
-        show_default="as before, or as per report",
+class Option(NamedTuple):
+    """One option of `turnout join`.
+
+    Attributes:
+        name: the parameter of `join`.
+        help: what it is.
+        kind: of its value; bool takes none.
+        default: the value, if it is not given.
+        shown: the default in words; "" shows none.
+        flag: as it is written; "" for the name itself, with hyphens.
+        variable: of the environment, that is used if the option is not given.
+        words: what the shell offers.
+    """
+
+    name: str
+    help: str
+    kind: type = str
+    default: Any = None
+    shown: str = ""
+    flag: str = ""
+    variable: str = ""
+    words: tuple[str, ...] = ()
+
+    @property
+    def written(self) -> str:
+        """Such as --cost-file."""
+        return self.flag or f"--{self.name.replace('_', '-')}"
+
+
+URL = Option("url", "The coordinator, like https://coordinator.example:8443.")
+OPTIONS = (
+    Option(
+        "folder",
+        "For this device's files alone; keep it as long as the device lives.",
+        Path,
+        Path("turnout-device"),
+        "turnout-device",
     ),
-]
-AcceptUncertified = Annotated[
-    bool,
-    typer.Option(
-        "--accept-uncertified",
-        help="Participate, this time, also without a certificate; a mechanism that has one must still keep the limit.",
+    Option("code", "The operator's one-time code; once is enough.", variable="TURNOUT_CODE"),
+    Option("cost", "The cost a of a x^2.", float),
+    Option("cost_file", "A TOML or JSON file with coefficients and powers.", Path),
+    Option("cost_function", "module:name, called in each round; also of the current folder."),
+    Option("reports", "Reports about this cost, over all runs; then it stops.", int, None, shown="as before, or 10000"),
+    Option("epsilon_per_report", "The largest epsilon of one report.", float, shown="as before, or 1.0"),
+    Option("releases", "How often this cost may be released, over all runs.", int, shown="as before, or 1"),
+    Option(
+        "epsilon_per_release",
+        "The largest epsilon of one release, made once for a lifetime.",
+        float,
+        shown="as before, or as per report",
     ),
-]
-LedgerFile = Annotated[
-    Path | None,
-    typer.Option(
-        "--ledger",
-        help="The file that counts all reports about this cost; folders of one device that share a cost share it.",
-        show_default="in the folder",
+    Option(
+        "accept_uncertified",
+        "Participate, this time, also without a certificate; a mechanism that has one must still keep the limit.",
+        bool,
+        False,
     ),
-]
-RaiseLimit = Annotated[
-    bool, typer.Option("--raise-limit", help="Agree to higher limits than before; this is recorded.")
-]
-CountMissing = Annotated[
-    bool,
-    typer.Option(
-        "--count-missing-as-spent",
-        help="The ledger is lost, or older than its witness, and no copy is left: continue, and count what is missing "
+    Option("raise_limit", "Agree to higher limits than before; this is recorded.", bool, False),
+    Option(
+        "count_missing_as_spent",
+        "The ledger is lost, or older than its witness, and no copy is left: continue, and count what is missing "
         "as spent; this is recorded.",
+        bool,
+        False,
     ),
-]
-Witness = Annotated[
-    Path | None,
-    typer.Option(
-        help="The ledger's second file, best on other storage.", show_default="as before, or in your folder for state"
+    Option(
+        "ledger",
+        "The file that counts all reports about this cost; folders of one device that share a cost share it.",
+        Path,
+        shown="in the folder",
     ),
-]
-AfterStop = Annotated[
-    str,
-    typer.Option(
-        help="When all reports are spent: leave, or follow (public data alone).",
-        autocompletion=choices.one_of("leave", "follow"),
+    Option(
+        "witness",
+        "The ledger's second file, best on other storage.",
+        Path,
+        shown="as before, or in your folder for state",
     ),
-]
-OnParticipate = Annotated[str | None, typer.Option(help="A command that does the work (no shell).", show_default=False)]
-OnStop = Annotated[str | None, typer.Option(help="A command that ends it, whenever a lease ends.", show_default=False)]
-Authority = Annotated[
-    Path | None, typer.Option("--ca", help="A PEM file: trust only this authority.", show_default=False)
-]
-Timeout = Annotated[float, typer.Option(help="Seconds for a request; more than the coordinator's hold.")]
-Rounds = Annotated[int | None, typer.Option(help="Stop after this number of rounds.", show_default=False)]
-Status = Annotated[
-    Path | None, typer.Option(help="Only show where the device in this folder stands.", show_default=False)
-]
+    Option(
+        "after_stop",
+        "When all reports are spent: leave, or follow (public data alone).",
+        str,
+        "leave",
+        "leave",
+        words=("leave", "follow"),
+    ),
+    Option("on_participate", "A command that does the work (no shell)."),
+    Option("on_stop", "A command that ends it, whenever a lease ends."),
+    Option("ca", "A PEM file: trust only this authority.", Path),
+    Option("timeout", "Seconds for a request; more than the coordinator's hold.", float, 90.0, "90.0"),
+    Option("rounds", "Stop after this number of rounds.", int),
+    Option("status", "Only show where the device in this folder stands.", Path),
+    Option("as_json", "Print JSON for machines.", bool, False, flag="--json"),
+)
+HELP = "Participate in a coordinator's run as one device: decide each round from a cost that stays here."
+EXAMPLE = "turnout join https://coordinator.example:8443 --code CODE --cost 3.0 --folder charger"
+KINDS = {str: "TEXT", int: "INTEGER", float: "FLOAT", Path: "PATH"}
+
+
+def run(words: list[str]) -> None:
+    """`turnout join`, with what stands behind it on the command line."""
+    values = read_options(words)
+    _load_numpy()
+    join(**values)
+
+
+def read_options(words: list[str]) -> dict[str, Any]:
+    """The value of each option, by the name of the parameter of `join`; --help prints and ends the program.
+
+    Raises:
+        ValueError: there is no such option, or its value cannot be read.
+
+    Example:
+        >>> read_options(["http://localhost:8440", "--cost", "3"])["cost"]
+        3.0
+    """
+    values = {option.name: _default(option) for option in OPTIONS} | {"url": None}
+    known = {option.written: option for option in OPTIONS}
+    left, plain = list(words), []
+    while left:
+        word = left.pop(0)
+        if word == "--":
+            plain += left
+            break
+        name, equals, text = word.partition("=")
+        if word == "--help":
+            print(help_text())
+            raise SystemExit(0)
+        if not word.startswith("-") or word == "-":
+            plain.append(word)
+        elif name not in known or (equals and known[name].kind is bool):
+            raise invalid("option", "one of `turnout join`", word, _nearest(name, known))
+        elif known[name].kind is bool:
+            values[known[name].name] = True
+        elif not equals and (not left or left[0] in known):  # such as --code $(cat an-empty-file) --cost 3
+            raise invalid(name, KINDS[known[name].kind], "nothing", f"write {name} and its value")
+        else:
+            values[known[name].name] = _value(known[name], text if equals else left.pop(0))
+    if len(plain) > 1:
+        raise invalid("URL", "one", " and ".join(plain), "put a value with spaces in quotes; see `turnout join --help`")
+    return values | {"url": plain[0] if plain else None}
+
+
+def _default(option: Option) -> Any:
+    given = os.environ.get(option.variable, "") if option.variable else ""
+    return _value(option, given) if given else option.default
+
+
+def _value(option: Option, text: str) -> Any:
+    try:
+        return option.kind(text)
+    except ValueError:
+        allowed = "a whole number" if option.kind is int else "a number"
+        raise invalid(option.written, allowed, repr(text), f"write {option.written} and {allowed}") from None
+
+
+def _nearest(name: str, known: dict[str, Option]) -> str:
+    import difflib
+
+    near = difflib.get_close_matches(name, known, n=1)
+    return f"did you mean {near[0]}?" if near else "see `turnout join --help`"
+
+
+def help_text() -> str:
+    """What `turnout join --help` prints."""
+    import shutil
+    import textwrap
+
+    width = min(max(shutil.get_terminal_size().columns, 60), 120)
+    lines = [
+        "Usage: turnout join [OPTIONS] [URL]",
+        "",
+        *textwrap.wrap(HELP, width, break_on_hyphens=False),
+        "",
+        f"Example: {EXAMPLE}",
+        "",
+    ]
+    rows = [("[URL]", "TEXT", URL.help)]
+    for option in OPTIONS:
+        shown = f" [env var: {option.variable}]" if option.variable else ""
+        shown += f" [default: {option.shown}]" if option.shown else ""
+        rows.append((option.written, KINDS.get(option.kind, ""), option.help + shown))
+    rows.append(("--help", "", "Show this message and exit."))
+    for name, kind, told in rows:
+        first, *more = textwrap.wrap(told, width - 36, break_on_hyphens=False)
+        lines += [f"  {name:<25}{kind:<9}{first}", *(f"{'':36}{line}" for line in more)]
+    return "\n".join(lines)
+
+
+def _load_numpy() -> None:
+    """NumPy for one device: it multiplies no matrices, so the library for that need not start a thread per core.
+
+    The variable is there for that moment alone: the command that does the work inherits the environment.
+    """
+    name = "OPENBLAS_NUM_THREADS"
+    if name in os.environ:
+        return
+    os.environ[name] = "1"
+    try:
+        import numpy  # noqa: F401
+    finally:
+        del os.environ[name]
 
 
 def join(
-    url: Url = None,
-    folder: Folder = Path("turnout-device"),
-    code: Code = None,
-    cost: CostNumber = None,
-    cost_file: CostFile = None,
-    cost_function: CostFunction = None,
-    reports: Reports = None,
-    epsilon_per_report: EpsilonPerReport = None,
-    releases: Releases = None,
-    epsilon_per_release: EpsilonPerRelease = None,
-    accept_uncertified: AcceptUncertified = False,
-    raise_limit: RaiseLimit = False,
-    count_missing_as_spent: CountMissing = False,
-    ledger: LedgerFile = None,
-    witness: Witness = None,
-    after_stop: AfterStop = "leave",
-    on_participate: OnParticipate = None,
-    on_stop: OnStop = None,
-    ca: Authority = None,
-    timeout: Timeout = 90.0,
-    rounds: Rounds = None,
-    status: Status = None,
-    as_json: choices.AsJson = False,
+    url: str | None,
+    folder: Path,
+    code: str | None,
+    cost: float | None,
+    cost_file: Path | None,
+    cost_function: str | None,
+    reports: int | None,
+    epsilon_per_report: float | None,
+    releases: int | None,
+    epsilon_per_release: float | None,
+    accept_uncertified: bool,
+    raise_limit: bool,
+    count_missing_as_spent: bool,
+    ledger: Path | None,
+    witness: Path | None,
+    after_stop: str,
+    on_participate: str | None,
+    on_stop: str | None,
+    ca: Path | None,
+    timeout: float,
+    rounds: int | None,
+    status: Path | None,
+    as_json: bool,
 ) -> None:
-    """Participate in a coordinator's run as one device: decide each round from a cost that stays here.
-
-    [bold]Example:[/bold] turnout join https://coordinator.example:8443 --code CODE --cost 3.0 --folder charger
-    """
+    """Participate in a coordinator's run as one device; `OPTIONS` says what each argument is."""
     from turnout.client import Owner
     from turnout.service.agent import Agent, CommandWork, HttpWire, ledger_of, make_folder
 
@@ -182,18 +301,26 @@ def _take_part(screen: _Screen, agent: Agent, url: str, folder: Path, rounds: in
                 ended = ASKED
             except for_good as problem:
                 agent.close()
-                typer.echo(f"error: {' '.join(str(problem).split())}", err=True)
-                raise typer.Exit(FOR_GOOD) from None
+                print(f"error: {' '.join(str(problem).split())}", file=sys.stderr)
+                raise SystemExit(FOR_GOOD) from None
         screen.ended(agent, ended, spent=ended == BUDGET)
+
+
+BOLD, DIM, GREEN, YELLOW = "1", "2", "32", "33"
+"""As terminals know them."""
+
+
+def _say(text: str) -> None:
+    """A line, at once: whoever reads it through a pipe waits for it."""
+    print(text, flush=True)
 
 
 class _Screen:
     """One line for each thing that happens: for people, or JSON for machines."""
 
     def __init__(self, as_json: bool) -> None:
-        from rich.console import Console
-
-        self._json, self._console, self._last = as_json, Console(highlight=False, soft_wrap=True), ""
+        self._json, self._last = as_json, ""
+        self._colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
     def joined(self, url: str, folder: Path, welcome: Welcome, agreement: Agreement, agent: Agent) -> None:
         """What this device has accepted, and what its ledger holds: all runs together."""
@@ -222,9 +349,7 @@ class _Screen:
             self._print({"event": "joined"} | facts)
             return
         if url.startswith("http:") and not any(f"//{near}" in url for near in ("localhost", "127.0.0.1", "[::1]")):
-            self._console.print(
-                "[yellow]note[/yellow]        plain http: others on the way can read this device's token"
-            )
+            self._line("note", "plain http: others on the way can read this device's token", YELLOW)
         for name, text in (
             ("run", f"{welcome.run} at {url} as device {welcome.tag}, weight {welcome.weight:,}"),
             ("mechanism", agreement.mechanism.kind),
@@ -233,8 +358,7 @@ class _Screen:
             ("at most", repr(total)),
             ("files", f"{folder} (private to this device), ledger {places[0]}, its witness {places[1]}"),
         ):
-            self._console.print(f"[bold]{name:<12}[/bold]", end="")
-            self._console.print(text, markup=False)
+            self._line(name, text, BOLD)
 
     def round(self, done: RoundDone) -> None:
         """The outcome of a round."""
@@ -247,9 +371,9 @@ class _Screen:
         said = "no report" if done.participates is None else "yes" if done.participates else "no"
         if done.participates and not done.counted:
             said += ", not acknowledged"
-        style = "green" if done.lease > 0.0 else "dim"
+        style = GREEN if done.lease > 0.0 else DIM
         lease = f", work for {done.lease:.1f} s" if done.lease > 0.0 else ""
-        self._console.print(f"round {done.round:<8} {said}{lease} ({done.outcome})", style=style, markup=False)
+        _say(self._styled(f"round {done.round:<8} {said}{lease} ({done.outcome})", style))
 
     def problem(self, problem: str) -> None:
         """A failure that will be tried again; the same twice in a row is printed once."""
@@ -259,7 +383,7 @@ class _Screen:
         if self._json:
             self._print({"event": "problem", "message": problem})
         else:
-            self._console.print(f"note: {problem}", style="yellow", markup=False)
+            _say(self._styled(f"note: {problem}", YELLOW))
 
     def ended(self, agent: Agent, why: str, spent: bool) -> None:
         """The account at the end."""
@@ -274,11 +398,17 @@ class _Screen:
             return
         first = "the budget is spent: this device has left the run" if spent else "ended, work is off"
         told = f"in all runs together {account!r}" if account else "the coordinator had not answered yet"
-        self._console.print(f"{first}; {told}", markup=False)
+        _say(f"{first}; {told}")
+
+    def _line(self, name: str, text: str, style: str) -> None:
+        _say(self._styled(f"{name:<12}", style) + text)
+
+    def _styled(self, text: str, style: str) -> str:
+        return f"\x1b[{style}m{text}\x1b[0m" if self._colour else text
 
     def _print(self, facts: dict[str, Any]) -> None:
         plain = {name: str(value) if value in (math.inf, -math.inf) else value for name, value in facts.items()}
-        typer.echo(json.dumps(plain, default=str))
+        _say(json.dumps(plain, default=str))
 
 
 def _cost(number: float | None, file: Path | None, function: str | None) -> Any:
@@ -318,37 +448,37 @@ def _show_status(folder: Path, ledger: Path | None, as_json: bool) -> None:
 
     found = read_status(folder, ledger)
     if as_json:
-        typer.echo(json.dumps({name: str(value) if value == math.inf else value for name, value in found.items()}))
+        _say(json.dumps({name: str(value) if value == math.inf else value for name, value in found.items()}))
         return
     running = {True: "runs", False: "does not run", None: "may run"}[found["running"]]
-    typer.echo(f"device      {folder}, its agent {running}")
+    _say(f"device      {folder}, its agent {running}")
     if not found["enrolled"]:
-        typer.echo("enrolled    not yet, or not from this folder")
+        _say("enrolled    not yet, or not from this folder")
         _show_ledger(found)
         return
     where = f"{found['run']} at {found['url']} as device {found['tag']}"
-    typer.echo(f"run         {where}, weight {found['weight']:,}, since round {found['joined']}")
+    _say(f"run         {where}, weight {found['weight']:,}, since round {found['joined']}")
     working = "no" if found["working"] is None else f"yes, for round {found['working']}"
-    typer.echo(f"work on     {working}")
+    _say(f"work on     {working}")
     if found["last_round"] is not None:
         said = {True: "yes", False: "no"}[found["participates"]]
         heard = {True: "counted", False: "not counted", None: "not acknowledged yet"}[found["acknowledged"]]
-        typer.echo(f"last round  {found['last_round']}: {said}, {heard}")
+        _say(f"last round  {found['last_round']}: {said}, {heard}")
     _show_ledger(found)
     if found["stopped_at"] is not None:
-        typer.echo(f"stopped     at round {found['stopped_at']}: all reports are spent")
+        _say(f"stopped     at round {found['stopped_at']}: all reports are spent")
 
 
 def _show_ledger(found: dict[str, Any]) -> None:
     if "ledger_problem" in found:
-        typer.echo(f"ledger      no total is shown: {found['ledger_problem']}")
+        _say(f"ledger      no total is shown: {found['ledger_problem']}")
     if "limit_reports" not in found:
         return
     left = max(0, found["limit_reports"] - found["reports_spent"])
-    typer.echo(f"ledger      {found['account']}")
+    _say(f"ledger      {found['account']}")
     allowed = f"{left:,} more reports, each of at most epsilon {found['limit_epsilon_per_report']:g} per report"
     again = max(0, found["limit_releases"] - found["releases_made"])
     if again:
         most = f"at most epsilon {found['limit_epsilon_per_release']:g} for a lifetime"
         allowed += f"; {again} release{'' if again == 1 else 's'} of {most}"
-    typer.echo(f"allowed     {allowed}")
+    _say(f"allowed     {allowed}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -33,18 +34,40 @@ Search = Annotated[
 ]
 Called = Annotated[str, typer.Argument(help="The device's number, tag or label, as `devices` lists it.")]
 WHO = "command line"
+LONGEST_WAIT = 10.0
+"""Seconds to wait for a run that is being begun."""
 
 
 def opened(location: str) -> Store:
     """The store of a run that exists."""
-    from turnout.service.store import StoreProblem, open_store
+    from turnout.service.store import NotBegun, open_store
 
     store = open_store(location)
     if store.run() is None:
-        raise StoreProblem(
+        store.close()
+        raise NotBegun(
             "the store has no run yet: begin one with `turnout serve --capacity …` or `turnout operate init`"
         )
     return store
+
+
+def opened_soon(location: str) -> Store:
+    """The same, but `turnout serve` may have been started a moment ago: wait for the run that it is about to begin."""
+    from turnout.service.store import NotBegun
+
+    place, end, told = location.rpartition("@")[2], time.monotonic() + LONGEST_WAIT, False
+    while True:
+        try:
+            return opened(location)
+        except NotBegun:
+            if time.monotonic() >= end:
+                raise
+        if not told:
+            typer.echo(
+                f"note: no run in {place} yet: waiting for `turnout serve`, {LONGEST_WAIT:g} s at most", err=True
+            )
+            told = True
+        time.sleep(0.1)
 
 
 @app.command()
@@ -90,7 +113,7 @@ def codes(
         raise invalid("--from", "given without a number and --label", str(table), "it makes a code for each row")
     else:
         names = _read_names(table, Names("", site or "", note))
-    run = opened(store)
+    run = opened_soon(store)
     _warn_of_labels(run, names)
     count = len(names) if table or count is None else count
     made = issue_codes(run, count, weight, USUAL_HOURS if hours is None else hours, WHO, names)
@@ -158,8 +181,6 @@ def _print_csv(lines: list[dict[str, str]]) -> None:
 
 
 def _list_codes(location: str, site: str | None, search: str, as_json: bool) -> None:
-    import time
-
     from turnout.service.coordinator import code_list
 
     found = code_list(opened(location).codes(), time.time(), site=site, search=search, page=None)["codes"]

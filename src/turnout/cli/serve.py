@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
@@ -64,6 +65,14 @@ PasswordFile = Annotated[
     Path | None,
     typer.Option(help="The operator's password file; made if it is missing.", show_default="<store>.password"),
 ]
+TrustedProxies = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--trusted-proxy",
+        help="The address, or network, of a proxy in front: believe what it says of clients' addresses. Repeatable.",
+        show_default="none",
+    ),
+]
 MostConnections = Annotated[int, typer.Option(help="The largest number of device connections.")]
 LogFormat = Annotated[
     str, typer.Option(help="json, human, or auto.", autocompletion=choices.one_of("json", "human", "auto"))
@@ -95,6 +104,7 @@ def serve(
     operator_key: Key = None,
     operator_name: Names = None,
     password_file: PasswordFile = None,
+    trusted_proxy: TrustedProxies = None,
     most_connections: MostConnections = 12_000,
     log_format: LogFormat = "auto",
 ) -> None:
@@ -113,10 +123,15 @@ def serve(
     rules = {"safety.missing": missing, "safety.hard_limit": hard_limit, "wait_for": wait_for, "capacity": capacity}
     rules |= {"timing.round": round_seconds, "timing.deadline": deadline, "timing.lease": lease}
     rules |= {"mechanism.kind": mechanism, "mechanism.epsilon": epsilon, "controller.kind": controller}
-    devices = Place(host, port, certificate, key, most_connections=most_connections)
-    names = tuple(operator_name or ())
-    operator = Place(operator_host, operator_port, operator_certificate, operator_key, names, most_connections=1000)
+    proxies, names = tuple(trusted_proxy or _usual_proxies()), tuple(operator_name or ())
+    devices = Place(host, port, certificate, key, (), most_connections, proxies)
+    operator = Place(operator_host, operator_port, operator_certificate, operator_key, names, 1000, proxies)
     _serve(store, run, rules_given(settings, rules, changes or []), devices, operator, password_file)
+
+
+def _usual_proxies() -> list[str]:
+    """Those of the variable that uvicorn has for it."""
+    return [one.strip() for one in os.environ.get("FORWARDED_ALLOW_IPS", "").split(",") if one.strip()]
 
 
 def _needs_extra() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
@@ -48,6 +47,8 @@ def check_new(path: str | Path) -> Path:
 @contextlib.contextmanager
 def whole_file(path: Path, *, private: bool = False) -> Iterator[IO[bytes]]:
     """A temporary file that takes the name `path` only once it is complete; `private`: for its owner alone."""
+    import tempfile  # and with it what compresses: not for a device, which only appends to its journals
+
     handle, path = None, path.resolve()  # a link is followed, not replaced
     try:
         descriptor, handle = tempfile.mkstemp(dir=path.parent, prefix=".turnout-")

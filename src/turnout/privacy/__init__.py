@@ -3,6 +3,11 @@
 Every epsilon says per report or in total, against which `Observer`, and under which assumptions.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from turnout._lazy import lazy
 from turnout.privacy.accounting import (
     EVERYTHING,
     Account,
@@ -16,8 +21,6 @@ from turnout.privacy.accounting import (
 from turnout.privacy.accounts import PublicAccount, account_of
 from turnout.privacy.certificates import Certificate, certificate, worst_of
 from turnout.privacy.filter import RenyiFilter, renyi_to_epsilon
-from turnout.privacy.floors import Floor, best_release, floor
-from turnout.privacy.lemma import combined_epsilon, lemma_epsilon, network_epsilon
 from turnout.privacy.observer import (
     ABSENT,
     EVERY_REPORT,
@@ -38,7 +41,11 @@ from turnout.privacy.observer import (
     Observer,
 )
 from turnout.privacy.spending import UNKNOWN, Kind, Spending, kind_of, plain, total_of
-from turnout.privacy.sum_only import total_epsilon_of_plan, total_epsilon_sum_only
+
+if TYPE_CHECKING:
+    from turnout.privacy.floors import Floor, best_release, floor
+    from turnout.privacy.lemma import combined_epsilon, lemma_epsilon, network_epsilon
+    from turnout.privacy.sum_only import total_epsilon_of_plan, total_epsilon_sum_only
 
 __all__ = [
     "ABSENT",
@@ -88,6 +95,27 @@ __all__ = [
     "total_of",
     "worst_of",
 ]
+
+# Loaded on first use: a device needs none of these.
+__getattr__, _ = lazy(
+    __name__,
+    {
+        "floors": (
+            "Floor",
+            "best_release",
+            "floor",
+        ),
+        "lemma": (
+            "combined_epsilon",
+            "lemma_epsilon",
+            "network_epsilon",
+        ),
+        "sum_only": (
+            "total_epsilon_of_plan",
+            "total_epsilon_sum_only",
+        ),
+    },
+)
 
 
 def __dir__() -> list[str]:

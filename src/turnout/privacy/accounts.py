@@ -16,7 +16,6 @@ from turnout.privacy.accounting import Account, check_delta, shown, total_epsilo
 from turnout.privacy.certificates import certificate
 from turnout.privacy.observer import EVERY_REPORT, FIXED_NUMBER, ONE_LEDGER, RELEASED_FOR_EACH, RELEASED_ONCE, Observer
 from turnout.privacy.spending import Kind, Spending, kind_of
-from turnout.privacy.sum_only import total_epsilon_sum_only
 
 Box = tuple[float, float]
 
@@ -112,6 +111,8 @@ def _among(low: np.ndarray, high: np.ndarray) -> Iterator[tuple[Box, Box, int]]:
 
 
 def _of_sum(mechanism: Mechanism, rounds: int, delta: float, observer: Observer) -> Account:
+    from turnout.privacy.sum_only import total_epsilon_sum_only  # no device has this observer
+
     ways = hidden_in_sum(mechanism, observer)
     accounts = [total_epsilon_sum_only(*way.box, rounds, delta, way.honest, way.others) for way in ways]
     worst = max(accounts, key=lambda account: account.epsilon)

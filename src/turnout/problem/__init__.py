@@ -3,8 +3,12 @@
 It knows nothing of rounds, signals or privacy.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from turnout._lazy import lazy
 from turnout.problem.costs import Array, Clients, Costs, PolynomialCosts, check_costs, polynomial
-from turnout.problem.drawn import DrawnCosts, Term, coefficient
 from turnout.problem.philox import (
     ENROLMENT,
     KEY_STEPS,
@@ -15,15 +19,18 @@ from turnout.problem.philox import (
     block_words,
     philox4x32,
 )
-from turnout.problem.population import (
-    Population,
-    drawn_paper_population,
-    paper_population,
-    population_from_table,
-    read_population,
-)
-from turnout.problem.problem import Problem, Weights, check_capacity, check_problem
-from turnout.problem.solve import Optimum, kkt_residual, optimum, rising_root
+
+if TYPE_CHECKING:
+    from turnout.problem.drawn import DrawnCosts, Term, coefficient
+    from turnout.problem.population import (
+        Population,
+        drawn_paper_population,
+        paper_population,
+        population_from_table,
+        read_population,
+    )
+    from turnout.problem.problem import Problem, Weights, check_capacity, check_problem
+    from turnout.problem.solve import Optimum, kkt_residual, optimum, rising_root
 
 __all__ = [
     "ENROLMENT",
@@ -57,6 +64,37 @@ __all__ = [
     "read_population",
     "rising_root",
 ]
+
+# Loaded on first use: a device needs none of these.
+__getattr__, _ = lazy(
+    __name__,
+    {
+        "drawn": (
+            "DrawnCosts",
+            "Term",
+            "coefficient",
+        ),
+        "population": (
+            "Population",
+            "drawn_paper_population",
+            "paper_population",
+            "population_from_table",
+            "read_population",
+        ),
+        "problem": (
+            "Problem",
+            "Weights",
+            "check_capacity",
+            "check_problem",
+        ),
+        "solve": (
+            "Optimum",
+            "kkt_residual",
+            "optimum",
+            "rising_root",
+        ),
+    },
+)
 
 
 def __dir__() -> list[str]:

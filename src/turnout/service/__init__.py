@@ -4,7 +4,11 @@ Exported here is what both sides share: messages, rules, rounds, addresses and l
 runs the rounds, `store` keeps them, `http` listens, `operator` is the operator's side, `load_test` plays many devices.
 """
 
-from turnout.service.logs import Log, SparingLog, start_logging
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from turnout._lazy import lazy
 from turnout.service.network import Address, Unreachable, allow_files, run_in_loop, what_to_correct
 from turnout.service.protocol import (
     ENROL,
@@ -27,33 +31,36 @@ from turnout.service.protocol import (
     rules_name,
     tag_of,
 )
-from turnout.service.rounds import (
-    MISSING,
-    NO,
-    REFUSED,
-    YES,
-    ClosedRound,
-    Codes,
-    Members,
-    Position,
-    close,
-    first_position,
-    pack_codes,
-    unpack_codes,
-    unpack_presence,
-)
-from turnout.service.rules import (
-    Rules,
-    RulesVersion,
-    RulesVersions,
-    Safety,
-    Timing,
-    changed_settings,
-    differences,
-    rules_from_settings,
-    settings_over,
-)
-from turnout.service.summary import KEPT_ROUNDS, Histories, Summary, summed_up
+
+if TYPE_CHECKING:
+    from turnout.service.logs import Log, SparingLog, start_logging
+    from turnout.service.rounds import (
+        MISSING,
+        NO,
+        REFUSED,
+        YES,
+        ClosedRound,
+        Codes,
+        Members,
+        Position,
+        close,
+        first_position,
+        pack_codes,
+        unpack_codes,
+        unpack_presence,
+    )
+    from turnout.service.rules import (
+        Rules,
+        RulesVersion,
+        RulesVersions,
+        Safety,
+        Timing,
+        changed_settings,
+        differences,
+        rules_from_settings,
+        settings_over,
+    )
+    from turnout.service.summary import KEPT_ROUNDS, Histories, Summary, summed_up
 
 __all__ = [
     "ENROL",
@@ -110,6 +117,50 @@ __all__ = [
     "unpack_presence",
     "what_to_correct",
 ]
+
+# Loaded on first use: a device needs none of these.
+__getattr__, _ = lazy(
+    __name__,
+    {
+        "logs": (
+            "Log",
+            "SparingLog",
+            "start_logging",
+        ),
+        "rounds": (
+            "MISSING",
+            "NO",
+            "REFUSED",
+            "YES",
+            "ClosedRound",
+            "Codes",
+            "Members",
+            "Position",
+            "close",
+            "first_position",
+            "pack_codes",
+            "unpack_codes",
+            "unpack_presence",
+        ),
+        "rules": (
+            "Rules",
+            "RulesVersion",
+            "RulesVersions",
+            "Safety",
+            "Timing",
+            "changed_settings",
+            "differences",
+            "rules_from_settings",
+            "settings_over",
+        ),
+        "summary": (
+            "KEPT_ROUNDS",
+            "Histories",
+            "Summary",
+            "summed_up",
+        ),
+    },
+)
 
 
 def __dir__() -> list[str]:

@@ -9,7 +9,6 @@ message or a traceback, the line says "[withheld]" there.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import logging
 import math
@@ -223,6 +222,8 @@ class SparingLog:
         if now >= kind.due:
             self._write(event)
         elif kind.times == 1:
+            import asyncio  # not at the top: a device logs nothing, and waits for no event loop
+
             asyncio.get_running_loop().call_later(kind.due - now + 0.001, self._write, event)
 
     def _write(self, event: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections.abc import Coroutine
 from dataclasses import dataclass
@@ -38,6 +37,8 @@ def allow_files(wanted: int) -> int:
 
 def run_in_loop(main: Coroutine[Any, Any, Result]) -> Result:
     """Run it in a new event loop: uvloop's where it is installed."""
+    import asyncio  # not at the top: a device has no event loop
+
     try:
         import uvloop
     except ImportError:
@@ -51,10 +52,18 @@ def run_in_loop(main: Coroutine[Any, Any, Result]) -> Result:
 class Unreachable(TurnoutError):
     """No usable reply: the network, the coordinator, or something in between failed.
 
+    Args:
+        message: what failed.
+        held: somebody had taken the request, and kept it for a while, before the connection broke.
+
     Example:
-        >>> issubclass(Unreachable, TurnoutError)
-        True
+        >>> Unreachable("http://localhost:8440: connection refused").held
+        False
     """
+
+    def __init__(self, message: str, *, held: bool = False) -> None:
+        super().__init__(message)
+        self.held = held
 
 
 @dataclass(frozen=True)

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import importlib
 import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import is_dataclass
 from functools import lru_cache
-from importlib.metadata import EntryPoint, entry_points
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from turnout.algorithm.mechanism import Mechanism
 from turnout.errors import invalid
 from turnout.settings import Table
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 __all__ = ["MECHANISMS", "check_known", "in_words", "mechanism_from_settings"]
 
@@ -41,7 +44,9 @@ class Mechanisms(Mapping[str, type[Mechanism]]):
 
     def __getitem__(self, kind: str) -> type[Mechanism]:
         if kind in _OURS:
-            return _load(EntryPoint(kind, f"{__name__}.{_OURS[kind]}", _GROUP))
+            module, _, name = _OURS[kind].partition(":")
+            ours: type[Mechanism] = getattr(importlib.import_module(f"{__name__}.{module}"), name)
+            return ours
         return _load(_installed()[kind])
 
     def __contains__(self, kind: object) -> bool:
@@ -64,6 +69,8 @@ MECHANISMS = Mechanisms()
 @lru_cache(maxsize=1)
 def _installed() -> dict[str, EntryPoint]:
     """The mechanisms of other packages."""
+    from importlib.metadata import entry_points  # slow to load: not for a device with one of turnout's own
+
     found: dict[str, EntryPoint] = {}
     for entry in entry_points(group=_GROUP):
         if entry.name in _OURS or found.setdefault(entry.name, entry).value != entry.value:

@@ -119,17 +119,20 @@ class HttpWire:
             headers["Content-Type"] = "application/json"
         if token is not None:
             headers["Authorization"] = f"Bearer {token}"
-        kept = self._connection is not None
+        kept, begun = self._connection is not None, time.monotonic()
         try:
             return self._exchange(method, self._address.prefix + path, body, headers)
-        except (ConnectionError, http.client.BadStatusLine) as error:
-            self.close()
-            if not kept:
-                raise self._unreachable(error) from error
         except (OSError, http.client.HTTPException, ValueError) as error:
+            held = self._connection is not None and time.monotonic() - begun >= HELD
             self.close()
-            raise self._unreachable(error) from error
-        return self.send(method, path, body, token)
+            broken = isinstance(error, (ConnectionError, http.client.BadStatusLine))
+            if not (kept and broken):
+                raise self._unreachable(error, held) from error
+        try:
+            return self.send(method, path, body, token)
+        except Unreachable as error:
+            error.held = error.held or held
+            raise
 
     def cut(self) -> None:
         """Shut the socket down for good: whoever waits for it wakes at once."""
@@ -168,16 +171,17 @@ class HttpWire:
         self._answered = True
         return Reply(reply.status, content, _retry_after(reply.getheader("Retry-After")))
 
-    def _unreachable(self, error: Exception) -> Unreachable:
+    def _unreachable(self, error: Exception, held: bool) -> Unreachable:
         """With what may be wrong about the address, unless it has proved right."""
         proved = self._answered and self._address.tls is None
         correct = "" if proved else what_to_correct(error, self._address)
-        return Unreachable(f"{self._address}: {_said(error)}{correct and ': ' + correct}")
+        return Unreachable(f"{self._address}: {_said(error)}{correct and ': ' + correct}", held=held)
 
     def _connect(self) -> _Connection:
         host, port, tls = self._address.host, self._address.port, self._address.tls
+        name = host.encode("ascii")  # as bytes, so that Python needs no tables of all alphabets for it
         problem: OSError = OSError("no address")
-        for family, kind, protocol, _, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
+        for family, kind, protocol, _, address in socket.getaddrinfo(name, port, type=socket.SOCK_STREAM):
             raw = self._raw = socket.socket(family, kind, protocol)  # known to `cut` before it connects
             if self._cut:
                 raise ValueError("stopped")
@@ -186,7 +190,7 @@ class HttpWire:
                 raw.connect(address)
                 raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 if tls is not None:
-                    raw = self._raw = tls.wrap_socket(raw, server_hostname=host)
+                    raw = self._raw = tls.wrap_socket(raw, server_hostname=name)
             except OSError as error:
                 raw.close()
                 problem = error
@@ -260,7 +264,13 @@ def _said(error: BaseException) -> str:
 
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 60.0
-"""Seconds: between failures the longest pause doubles from the one to the other, and is drawn evenly from 0 up."""
+"""Seconds: between failures the longest pause grows from the one to the other, and is drawn evenly from 0 up."""
+
+SHARE = 0.25
+"""Of the pauses so far, the longest next one: who was away for eight seconds is back after two, at the latest."""
+
+HELD = 1.0
+"""Seconds: a request that took this long, on a connection that was made, was held by a coordinator that lived."""
 
 LONGEST_POLL = 5.0
 """Seconds between two questions for the next round, while the coordinator answers well."""
@@ -315,7 +325,10 @@ class Elsewhere:
 
 
 class Backoff:
-    """Pauses that grow: after n failures drawn evenly from 0 to 0.5 · 2^n seconds, at most 60.
+    """Pauses that grow with the outage: each is drawn evenly from 0 to a quarter of all so far, 0.5 to 60 seconds.
+
+    So devices come back one after the other, and within a quarter of the time for which the coordinator was away,
+    however often it was restarted before.
 
     Args:
         pause: waits.
@@ -324,17 +337,18 @@ class Backoff:
 
     def __init__(self, pause: Callable[[float], None], longest: float = LONGEST_PAUSE) -> None:
         self._pause, self._longest = pause, longest
-        self.failures = 0
+        self._waited = 0.0
 
     def wait(self, at_least: float = 0.0) -> None:
         """Pause once more, and no less than the coordinator asked for."""
-        most = min(self._longest, FIRST_PAUSE * 2.0 ** min(self.failures, 30))
-        self.failures += 1
-        self._pause(at_least + random.SystemRandom().uniform(0.0, most))
+        most = min(self._longest, max(FIRST_PAUSE, SHARE * self._waited))
+        seconds = at_least + random.SystemRandom().uniform(0.0, most)
+        self._waited += seconds
+        self._pause(seconds)
 
     def reset(self) -> None:
         """All is well again."""
-        self.failures = 0
+        self._waited = 0.0
 
 
 class Dialogue:
@@ -378,7 +392,9 @@ class Dialogue:
             if reply.status not in (200, 201):
                 raise RefusedByCoordinator(f"the coordinator does not enrol this device: {_message(reply)}")
             try:
-                return Welcome.read(read_json(reply.body))
+                welcome = Welcome.read(read_json(reply.body))
+                self._failing.reset()
+                return welcome
             except ValueError as error:  # cut off on the way, perhaps: the same nonce is the same device again
                 garbled += 1
                 if garbled >= MOST_GARBLED:
@@ -464,14 +480,19 @@ class Dialogue:
     def _request(self, method: str, path: str, body: bytes | None, token: str | None) -> Reply | None:
         """One try; None after a pause if it should be made again."""
         self.check()
+        sent_at = self.clock()
         try:
             reply = self._wire.send(method, path, body, token)
         except Unreachable as error:
             self.check()
+            if error.held:
+                self._failing.reset()
             self._fail(str(error))
             return None
         self.check()
         if reply.status in (408, 425, 429) or reply.status >= 500:
+            if self.clock() - sent_at >= HELD:  # by the coordinator behind the proxy that says so
+                self._failing.reset()
             self._fail(_message(reply), reply.retry_after or 0.0)
             return None
         if reply.status in (400, 401) and path != LEAVE and _body_of(reply).get("error") in OF_THE_OPERATOR:
@@ -494,7 +515,7 @@ class Dialogue:
         return False
 
     def _fail(self, problem: str, at_least: float = 0.0) -> None:
-        self.noted(problem)
+        self.noted(f"{problem}; trying again")
         self._failing.wait(at_least)
 
 

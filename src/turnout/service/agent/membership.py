@@ -172,6 +172,8 @@ def check_code(code: str) -> str:
         ProtocolProblem: no code can look like that.
     """
     code = code.strip()
+    if not code:
+        raise ProtocolProblem("the code must be the operator's, got an empty one: see that what should print it did")
     if not re.fullmatch(r"[\x21-\x7e]{4,200}", code):
         raise ProtocolProblem("the code must be 4 to 200 letters and digits: copy it as the operator gave it")
     return code

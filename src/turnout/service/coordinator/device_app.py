@@ -86,6 +86,7 @@ class DeviceApp:
                 Route(LEAVE, self._leave, methods=["POST"]),
                 Route(f"{PREFIX}/openapi.json", self._openapi, methods=["GET"]),
                 Route("/healthz", self._health, methods=["GET"]),
+                Route("/readyz", self._ready, methods=["GET"]),
             ],
             exception_handlers={HTTPException: _http_problem, StoreProblem: _store_problem},
         )
@@ -264,6 +265,10 @@ class DeviceApp:
 
     async def _health(self, request: Request) -> Response:
         return JSONResponse({"status": "ok"})
+
+    async def _ready(self, request: Request) -> Response:
+        why_not = self._sync.unready()
+        return _response(_refusal(503, "unready", why_not, _RETRY)) if why_not else JSONResponse({"status": "ready"})
 
     def _malformed(self, problem: Exception) -> Answer:
         self._events.count("malformed requests")

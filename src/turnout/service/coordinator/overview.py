@@ -64,6 +64,10 @@ class Overview:
                 self._account = found if accounted is self._accounted else self._account
             version = await self._events.changed(version)
 
+    def unready(self) -> str:
+        """Why this coordinator should get no requests now; "" if it should."""
+        return self._sync.unready()
+
     def snapshot(self) -> dict[str, Any]:
         """Where the run stands, ready for JSON."""
         sync, rules, open, last = self._sync, self._sync.rules, self._sync.open, self._sync.closed.last

@@ -10,7 +10,7 @@ import numpy as np
 from turnout.service import Log, close
 from turnout.service.coordinator.closed_rounds import Replays
 from turnout.service.coordinator.store_sync import StoreSync
-from turnout.service.store import PAUSED, STOPPED, OtherTables, StaleRound, StoreProblem
+from turnout.service.store import STOPPED, OtherTables, StaleRound, StoreProblem
 
 POLL = 0.5
 """Seconds between two looks at the store for what others have changed; a tenth of it where it is shared."""
@@ -52,11 +52,13 @@ class RoundLoop:
             sync.open.held.release(sync.clock() - sync.rules.timing.hold)
             try:
                 await self._turn(every)
+                sync.failing = False
             except StaleRound:
                 self._looked = -math.inf  # another has closed it: look at once
             except OtherTables:
                 raise
             except StoreProblem as problem:
+                sync.failing = True
                 events.count("store failures")
                 log.error("the store failed", reason=str(problem))
                 await events.stopped(PAUSE)
@@ -77,7 +79,7 @@ class RoundLoop:
         sync, timing, open = self._sync, self._sync.rules.timing, self._sync.open
         if sync.control.mode == STOPPED:
             return 0.0
-        if sync.control.mode == PAUSED or (open.number == 0 and len(sync.roll) < sync.rules.wait_for):
+        if sync.waits:
             open.opened = sync.clock()
             return POLL
         all_in = open.due <= 0 < open.heard

@@ -34,6 +34,7 @@ class Place:
         certificate, key: PEM files; none: plain HTTP, for this machine or behind a proxy.
         names: by which browsers may call it; the host, unless given.
         most_connections: at a time.
+        proxies: the addresses of proxies that are believed about the addresses of clients; none, unless given.
     """
 
     host: str = "127.0.0.1"
@@ -42,11 +43,12 @@ class Place:
     key: Path | None = None
     names: tuple[str, ...] = field(default=())
     most_connections: int = 12_000
+    proxies: tuple[str, ...] = ()
 
     def listener(self, app: Any) -> Listener:
         """The listener of an application at this place."""
         bounds = Bounds(most_connections=self.most_connections)
-        return Listener(app, self.host, self.port, self.certificate, self.key, bounds)
+        return Listener(app, self.host, self.port, self.certificate, self.key, bounds, self.proxies)
 
 
 def begin_or_continue(store: Store, name: str | None, given: Mapping[str, Any]) -> Run:

@@ -21,7 +21,7 @@ from turnout.service.coordinator.closed_rounds import ClosedRounds
 from turnout.service.coordinator.enrolment import Roll
 from turnout.service.coordinator.events import Events, at_most
 from turnout.service.coordinator.open_round import OpenRound
-from turnout.service.store import TAKEN, Control, Device, Enrolment, Run, Store, StoreProblem
+from turnout.service.store import PAUSED, TAKEN, Control, Device, Enrolment, Run, Store, StoreProblem
 
 LONGEST_LOOK = 5.0
 """Seconds for which a request waits for the next look at a shared store."""
@@ -47,6 +47,7 @@ class StoreSync:
         open: the open round.
         closed: the rounds before it.
         leads: whether this process closes rounds.
+        failing: whether the store failed when it was last needed to run the rounds.
 
     Raises:
         StoreProblem: the store has no run, or fails.
@@ -67,7 +68,7 @@ class StoreSync:
         self.versions = RulesVersions(store.rules())
         self.open = OpenRound(position, self.roll, clock(), self.versions.at(position.round))
         self.closed = ClosedRounds(store, self.open.number)
-        self.leads = False
+        self.leads = self.failing = False
         self._looked = asyncio.Event()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="store")
 
@@ -91,7 +92,7 @@ class StoreSync:
         Raises:
             StoreProblem: another process is, and the store is for one alone.
         """
-        self.leads = await self.call(self.store.lead)
+        self._take_lead(await self.call(self.store.lead))
         if not self.leads and not self.store.shared:
             raise StoreProblem(TAKEN)
 
@@ -106,7 +107,10 @@ class StoreSync:
         for closed in seen.closed:  # in one go: in between, devices would be offered a round that is closed already
             if closed.round == self.open.number:
                 self._take_closed(closed, replace(seen.position, round=closed.round + 1), self._known)
-        self.leads = self.leads if seen.leads is None else seen.leads
+        if seen.leads is not None:
+            self._take_lead(seen.leads)
+        if self.waits:
+            self.open.opened = self.clock()  # as the one that leads has it
         self._known = now
         self._looked.set()
         self._looked = asyncio.Event()
@@ -124,6 +128,30 @@ class StoreSync:
             if self.clock() >= asked + LONGEST_LOOK:
                 raise StoreProblem("the database does not answer: see that it runs, then ask again")
             await at_most(self._looked.wait(), LONGEST_LOOK)
+
+    @property
+    def waits(self) -> bool:
+        """Whether no round is to be closed now: it is paused, or too few devices have enrolled for the first."""
+        return self.control.mode == PAUSED or (self.open.number == 0 and len(self.roll) < self.rules.wait_for)
+
+    def unready(self) -> str:
+        """Why this process should get no requests now; "" if it has its database, and the rounds are being closed.
+
+        Strangers may ask: it names neither the database nor what is wrong with it. The log does.
+        """
+        now = self.clock()
+        if self.events.stopping:
+            return "this coordinator is about to stop"
+        if now - self._known > LONGEST_LOOK:
+            return f"the database has not answered for {now - self._known:.0f} s"
+        if self.failing:
+            return "the database fails: the log says why"
+        if not (self.leads or self.store.shared):
+            return "this coordinator does not lead yet"
+        late = now - self.open.opened - self.rules.timing.deadline
+        if not self.waits and late > LONGEST_LOOK:
+            return f"no coordinator leads: round {self.open.number} should have closed {late:.0f} s ago"
+        return ""
 
     async def merge(self) -> None:
         """Give our reports of the open round to the other coordinators, and take theirs."""
@@ -181,6 +209,13 @@ class StoreSync:
                 break
         self.events.counters["enrolments"] += sum(device is not None for device in found)
         return found, self.open.offered
+
+    def _take_lead(self, leads: bool) -> None:
+        if leads and not self.leads:
+            log.info("this coordinator leads: it closes the rounds from now on", round=self.open.number)
+        elif self.leads and not leads:
+            log.warning("this coordinator does not lead any more: another closes the rounds", round=self.open.number)
+        self.leads = leads
 
     def _take_control(self, control: Control) -> None:
         if control == self.control:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ipaddress
 import math
-import os
 import signal
 import socket
 import threading
@@ -81,6 +81,8 @@ class Listener:
         certificate: a PEM file, with the chain; None: no TLS.
         key: its private key, a PEM file; None: it is in the certificate's file.
         bounds: what clients are granted.
+        proxies: the addresses or networks whose X-Forwarded-For is believed: the client is the last address in it that
+            is none of these. Of all others it is ignored.
     """
 
     app: Application
@@ -89,12 +91,19 @@ class Listener:
     certificate: Path | None = None
     key: Path | None = None
     bounds: Bounds = field(default_factory=Bounds)
+    proxies: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not 0 <= self.port <= 65_535:
             raise invalid("port", "from 0 to 65535", self.port, "0 takes any that is free")
         if self.key is not None and self.certificate is None:
             raise invalid("certificate", "given where a key is", None, "give both, or neither")
+        for proxy in self.proxies:
+            try:
+                ipaddress.ip_network(proxy)
+            except ValueError:
+                remedy = "write --trusted-proxy 127.0.0.1, or 10.0.0.0/8 for each machine of a network"
+                raise invalid("trusted proxy", "an IP address or a network", repr(proxy), remedy) from None
 
 
 @dataclass(frozen=True)
@@ -259,7 +268,8 @@ async def _open(listener: Listener, closing_seconds: int) -> _Opened:
         timeout_graceful_shutdown=closing_seconds,
         backlog=BACKLOG,
         ssl_context_factory=None if certificate is None else lambda *_: certificate.context,
-        proxy_headers="FORWARDED_ALLOW_IPS" in os.environ,  # uvicorn reads from it which proxy to believe
+        proxy_headers=bool(listener.proxies),
+        forwarded_allow_ips=list(listener.proxies),
         server_header=False,
         ws="none",
         lifespan="off",

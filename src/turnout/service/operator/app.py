@@ -129,6 +129,10 @@ class _Operated(Protocol):
         """The state: run, round, mode, capacity, hard_limit, members, heard, late, gone, account, faults…"""
         ...
 
+    def unready(self) -> str:
+        """Why it should get no requests now; "" if it should."""
+        ...
+
     def recent(self, rounds: int) -> list[dict[str, Any]]:
         """The last closed rounds, oldest first: round, signal, participants, demand, capacity, heard, frozen…"""
         ...
@@ -257,6 +261,7 @@ class _View:
             Route("/api/sites", self.sites),
             Route("/metrics", self.prometheus),
             Route("/healthz", self.health),
+            Route("/readyz", self.ready),
         ]
 
     def now(self) -> dict[str, Any]:
@@ -265,6 +270,11 @@ class _View:
 
     async def health(self, request: Request) -> Response:
         return _json({"status": "ok"})
+
+    async def ready(self, request: Request) -> Response:
+        if why_not := self.operated.unready():
+            return _json({"error": "unready", "message": why_not}, 503, {"retry-after": "1"})
+        return _json({"status": "ready"})
 
     async def snapshot(self, request: Request) -> Response:
         return _json(self.now())

@@ -154,8 +154,8 @@ CHANGE_HEADER = "x-turnout"
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 """The host names of a listener on this machine."""
 
-OPEN_PATH = "/healthz"
-"""The one path that needs no password, under any host name: it says only that the listener runs."""
+OPEN_PATHS = ("/healthz", "/readyz")
+"""They need no password, under any host name: they say only that the listener runs, and whether it can do its work."""
 
 WRONG_AT_ONCE, WRONG_A_SECOND = 8, 0.1
 """The number of wrong passwords from an address at once, and then per second."""
@@ -216,7 +216,7 @@ class Guard:
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers: Headers = dict(scope["headers"])
-        if scope["path"] != OPEN_PATH and not (
+        if scope["path"] not in OPEN_PATHS and not (
             await self._is_called_by_name(headers, send) and await self._admits(scope, headers, send)
         ):
             return

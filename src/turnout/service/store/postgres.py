@@ -29,7 +29,7 @@ from turnout.service.store.schema import (
 )
 from turnout.service.store.sql import SqlStore
 from turnout.service.store.sqlite import back_up
-from turnout.service.store.store import StoreProblem
+from turnout.service.store.store import NotBegun, StoreProblem
 
 if TYPE_CHECKING:
     import psycopg
@@ -47,7 +47,7 @@ REMEDIES = {
     "": "check that the server runs, that the database exists (`createdb`), and address, user and password",
     "25006": "the server only reads: give the address of the primary",
     "42501": "let this user create and use the schema `turnout` in the database",
-    "53100": "make room on the server's disk",
+    "53100": "make room on the server's disk: a coordinator that runs tries again by itself",
     "55P03": "another process keeps it locked: end that one",
 }
 
@@ -239,7 +239,7 @@ class PostgresStore(SqlStore):
             tables.do(f"SELECT pg_advisory_xact_lock({BUILDER})")
             exists = tables.one(f"SELECT to_regclass('{SCHEMA_NAME}.meta') IS NOT NULL") == (True,)
             if not exists and not create:
-                raise StoreProblem(f"{self.place}: no store in this database: `turnout serve` makes one")
+                raise NotBegun(f"{self.place}: no store in this database: `turnout serve` makes one")
             if not exists:
                 for statement in _creation():
                     tables.do(statement)

@@ -14,16 +14,17 @@ from turnout.files import Disk
 from turnout.service.store import store
 from turnout.service.store.schema import ADDED_TO, SQLITE_TYPES, Row, Tables, creation, migrate
 from turnout.service.store.sql import SqlStore
-from turnout.service.store.store import StoreProblem
+from turnout.service.store.store import NotBegun, StoreProblem
 
 LOCK_SECONDS = 10.0
 """Seconds to wait for another process that is writing."""
 
 ALONE = "BEGIN IMMEDIATE"
 
+GOES_ON = "everything acknowledged is there, and a coordinator that runs tries again by itself"
 REMEDIES = {
-    "SQLITE_FULL": "make room on the disk, then start again: everything acknowledged is there",
-    "SQLITE_IOERR": "check the disk and its free space, then start again: everything acknowledged is there",
+    "SQLITE_FULL": f"make room on the disk: {GOES_ON}",
+    "SQLITE_IOERR": f"check the disk and its free space: {GOES_ON}",
     "SQLITE_READONLY": "make the file and its folder writable to this user",
     "SQLITE_CANTOPEN": "make the file and its folder readable and writable to this user",
     "SQLITE_PERM": "make the file and its folder readable and writable to this user",
@@ -101,7 +102,7 @@ class SqliteStore(SqlStore):
             self._inode = self._path.stat().st_ino
         except FileNotFoundError:
             what = "make its folder first" if create else "begin a run there with `turnout serve --capacity …`"
-            raise StoreProblem(f"{self.place}: no such file: check the path, or {what}") from None
+            raise NotBegun(f"{self.place}: no such file: check the path, or {what}") from None
         except OSError as error:
             reason = (error.strerror or str(error)).lower()
             raise StoreProblem(f"{self.place}: {reason}: give a path that this user may write") from error
@@ -126,8 +127,8 @@ class SqliteStore(SqlStore):
 
         found = self._read(names)
         if not {"meta", "run", "books"} <= found and (found or not create):
-            what = "a database of another kind" if found else "an empty file"
-            raise StoreProblem(f"{self.place}: it must be a coordinator's store, got {what}: give another path")
+            what, kind = ("a database of another kind", StoreProblem) if found else ("an empty file", NotBegun)
+            raise kind(f"{self.place}: it must be a coordinator's store, got {what}: give another path")
         self._set("journal_mode = WAL", "synchronous = FULL", "fullfsync = ON", "checkpoint_fullfsync = ON")
 
         def work(tables: Tables) -> None:

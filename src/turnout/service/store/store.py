@@ -35,6 +35,15 @@ class StoreProblem(TurnoutError):
     """
 
 
+class NotBegun(StoreProblem):
+    """There is no store, or no run in it: perhaps not yet, if `turnout serve` is just making it.
+
+    Example:
+        >>> issubclass(NotBegun, StoreProblem)
+        True
+    """
+
+
 class OtherTables(StoreProblem):
     """Another version of turnout has changed the tables: this process must end, and start with that version.
 

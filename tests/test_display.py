@@ -124,7 +124,10 @@ SAID = [
     (lambda: Members(np.ones(40, np.int64), np.zeros(40, np.int64), BITS), "Members(40 of 40 slots)"),
     (lambda: Position(3, 9.5, {"signal": 9.5}, bytes(1000)), "Position(round=3, offered=9.5"),
     (lambda: ClosedRound(3, 9.5, 20.0, np.zeros(1000, np.uint8), 20, 20, 40, 40, False), "ClosedRound(round=3"),
-    (lambda: Membership("http://x", "secret", "secret"), "Membership(url='http://x', welcome=None, ledger='')"),
+    (
+        lambda: Membership("http://x", "secret", "secret"),
+        "Membership(url='http://x', welcome=None, ledger='', agreed=None)",
+    ),
     (lambda: Welcome("a", "secret", 1, 0.5, 10.0, None, "bit", {}, Offer(3, 9.5)), "Welcome(run='a', weight=1"),
     (lambda: Decision(3, "tossed", True, 0.123, 9.5), "Decision(round=3, kind='tossed', participates=True, signal=9.5"),
 ]

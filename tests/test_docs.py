@@ -20,10 +20,14 @@ from turnout.simulation import run_from_settings
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
-PAGES = [page for page in sorted(DOCS.glob("*.md")) if "```python" in page.read_text() or "tutorial" in page.name]
 NEED_SERVERS = {"tutorial-fleet.md", "tutorial-flower.md"}  # followed in tests/service and tests/flower
 NEED_A_CLUSTER = {"tutorial-cluster.md"}  # which takes long to start
-SHOW_OUTPUT = {"plan.md", "first-deployment.md"}  # besides the tutorials; elsewhere commands stand without output
+SHOW_OUTPUT = {"plan.md", "first-deployment.md", "upgrading.md"}  # besides the tutorials; elsewhere without output
+PAGES = [
+    page
+    for page in sorted(DOCS.glob("*.md"))
+    if "```python" in page.read_text() or "tutorial" in page.name or page.name in SHOW_OUTPUT
+]
 WRITTEN = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted(DOCS.rglob("*.md"))]
 
 

@@ -154,7 +154,7 @@ class TestRestore:
         said = operate("restore", tmp_path / "copy.db", "--store", back)
         assert f"{back}: run night-shift is restored, and paused" in said
         assert "as of 2100-01-01 00:00:30 UTC: round 4, capacity 1.5, mode running, 3 members" in said
-        assert "undone: every enrolment, revocation, code, name, capacity and mode since then" in said
+        assert "undone: every enrolment, revocation, code, name, capacity, mode and version of the rules" in said
         assert said.index("operate revoke") < said.index("turnout serve") < said.index("operate resume")
         restored = open_store(str(back))
         assert (restored.control().mode, restored.devices()[2].left) == ("paused", None)

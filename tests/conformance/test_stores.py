@@ -49,12 +49,41 @@ def test_a_capacity_above_the_hard_limit_is_refused(places):
     assert kept.change("me", capacity=700.0).capacity == 700.0
 
 
+def test_versions_of_the_rules(places):
+    location = places.new()
+    kept = places.begun(location)
+    assert [(version.number, version.since, version.settings) for version in kept.rules()] == [(1, 0, RUN.settings)]
+    close(kept, 2)
+    settings = dict(RUN.settings) | {"safety": {"hard_limit": 650.0}}
+    made = kept.change_rules(settings, 1, "me")
+    assert (made.number, made.since, made.who, made.settings) == (2, 3, "me", settings), "round 2 is open"
+    assert kept.control().revision == 1, "others notice"
+    assert kept.change_rules(settings, 1, "me") == made, "the same again"
+    later = kept.change_rules(RUN.settings, 2, "me", since=9)
+    assert (later.number, later.since) == (3, 9)
+    assert kept.change_rules(settings, 3, "me", since=5).since == 9, "a later version never holds before an earlier one"
+    assert places.open(location).rules(after=2) == kept.rules()[2:]
+    with pytest.raises(StoreProblem, match="the rules were changed meanwhile"):
+        kept.change_rules(RUN.settings, 3, "me")
+    with pytest.raises(ValueError, match="capacity must be at most the hard limit of 650 from round 3 on, got 651"):
+        kept.change("me", capacity=651.0)
+    with pytest.raises(ValueError, match="at most the hard limit of 599 from round 9 on, got 600"):
+        kept.change_rules(settings | {"safety": {"hard_limit": 599.0}}, 4, "me")
+    assert len(kept.rules()) == 4, "what is refused leaves nothing"
+    assert [line.detail for line in kept.changes()] == [
+        "version 2 from round 3 on: safety none -> {'hard_limit': 650.0}",
+        "version 3 from round 9 on: safety {'hard_limit': 650.0} -> none",
+        "version 4 from round 9 on: safety none -> {'hard_limit': 650.0}",
+    ]
+
+
 def test_without_a_run_there_is_nothing_to_do(places, tmp_path):
     kept = places.open(places.new(), create=True)
     tries = [
         kept.position,
         kept.control,
         lambda: kept.change("me", capacity=1.0),
+        lambda: kept.change_rules({}, 1, "me"),
         lambda: kept.add_codes([hashed(1)], 1, None, "me"),
         lambda: kept.enrol([request(1)], 0.0),
         lambda: kept.withdraw(0, "me", "left"),
@@ -101,14 +130,15 @@ def test_what_the_operator_changes_is_logged(kept):
     assert all(line.at > 1.7e9 for line in found)
 
 
-@pytest.mark.parametrize("table", ["log", "books"])
-def test_log_and_books_are_only_ever_added_to(places, table):
+@pytest.mark.parametrize("table", ["log", "books", "rules"])
+def test_log_books_and_rules_are_only_ever_added_to(places, table):
     location = places.new()
     kept = places.begun(location)
     kept.change("me", capacity=1)
+    kept.change_rules({"wait_for": 4}, 1, "me")
     close(kept)
     before = everything(kept)
-    what, key = ("who = 'nobody'", "line") if table == "log" else ("participants = 0", "round")
+    what, key = ("participants = 0" if table == "books" else "who = 'nobody'"), schema.ADDED_TO[table]
     statements = [f"UPDATE main.{table} SET {what}", f"DELETE FROM main.{table}", f"UPDATE main.{table} SET {key} = 7"]
     if places.kind == "sqlite":
         columns = ", ".join(schema.COLUMNS[table])

@@ -24,10 +24,9 @@ from turnout.service.rounds import (
     close,
     first_position,
 )
-from turnout.service.rules import Rules, rules_from_settings
+from turnout.service.rules import Rules, RulesVersions
 from turnout.service.store.backup import open_store
 from turnout.service.store.store import Device
-from turnout.settings import Table
 
 Wire = Mapping[tuple[str, int], Sequence[bool]]
 Offers = Mapping[int, set[float]]
@@ -37,19 +36,26 @@ Offers = Mapping[int, set[float]]
 class Books:
     """All that a store holds, read once."""
 
-    rules: Rules
+    versions: RulesVersions
     devices: list[Device]
     rounds: list[ClosedRound]
     position: Position
+
+    @property
+    def rules(self) -> Rules:
+        """Those that the run began with: prior, averaging and controller never change."""
+        return self.versions[0].rules
 
     @classmethod
     def of(cls, location: str) -> Books:
         """Read a store, as any other process may."""
         store = open_store(str(location))
         try:
-            rules = rules_from_settings(Table(dict(store.run().settings)))
             position = store.position()
-            return cls(rules, store.devices(), [one for one in store.history() if one.round < position.round], position)
+            versions = RulesVersions(store.rules())
+            return cls(
+                versions, store.devices(), [one for one in store.history() if one.round < position.round], position
+            )
         finally:
             store.close()
 
@@ -69,9 +75,10 @@ def assert_sound(books: Books) -> None:
         slots = len(closed.codes)
         assert closed.participants == weight[:slots][closed.codes == YES].sum()
         assert closed.heard == (closed.codes != MISSING).sum()
+        rules = books.versions.at(closed.round).rules
         members = Members(weight[:slots], joined[:slots], np.ones(slots, np.bool_))
         said = np.where(closed.codes == REFUSED, YES, closed.codes).astype(np.uint8)
-        again, following = close(books.rules, position, members, said, closed.capacity, chance)
+        again, following = close(rules, position, members, said, closed.capacity, chance)
         assert np.array_equal(again.codes, closed.codes), "these runs have no hard limit: who returned is not counted"
         for name in ("signal", "participants", "demand", "members", "heard", "frozen", "expected", "beyond_reach"):
             assert getattr(again, name) == getattr(closed, name), f"round {closed.round}: {name}"
@@ -158,7 +165,8 @@ def _assert_same_histories(
         if seen is not None:
             first[seen.decided & (first > round)] = round
             uniform = coins.uniform(everyone, round)
-            _, bits, *_ = client_step(costs, rules.mechanism, state, seen.signal, uniform, averaging=rules.averaging)
+            mechanism = books.versions.at(round).rules.mechanism
+            _, bits, *_ = client_step(costs, mechanism, state, seen.signal, uniform, averaging=rules.averaging)
             np.testing.assert_array_equal(bits[seen.decided], seen.bits[seen.decided], f"round {round}: tosses")
         later, begun = state.after((row == YES).astype(float), rules.averaging), first <= round
         state = ClientState(

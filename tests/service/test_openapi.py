@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, Phase, settings
 from service.running import Running, begun, codes_for, send, usual_rules
 from turnout.algorithm import MECHANISMS, Averaging, Memoized, mechanism_from_settings
 from turnout.client import settings_of
-from turnout.service.protocol import ENROL, LEAVE, OUTCOMES, REPORT, ROUND, Answer, Offer, Welcome
+from turnout.service.protocol import ENROL, LEAVE, OUTCOMES, REPORT, ROUND, RULES, Answer, Offer, Welcome
 from turnout.service.rules import Timing
 from turnout.settings import Table
 
@@ -89,7 +89,7 @@ def test_the_hot_route_keeps_to_its_file(case, coordinator) -> None:
     check(case, coordinator, [NEGATIVE])  # 6 is as good as 5
 
 
-@pytest.mark.parametrize(("method", "path"), [("POST", REPORT), ("GET", ROUND), ("POST", LEAVE)])
+@pytest.mark.parametrize(("method", "path"), [("POST", REPORT), ("GET", ROUND), ("GET", RULES), ("POST", LEAVE)])
 def test_without_a_token_nothing_is_said(coordinator, method: str, path: str) -> None:
     for token in (None, "", "wrong", coordinator.token[:-1], coordinator.token + "x"):
         status, said = send(coordinator.url, method, path, {}, token)
@@ -98,7 +98,7 @@ def test_without_a_token_nothing_is_said(coordinator, method: str, path: str) ->
 
 
 def test_every_path_is_described() -> None:
-    assert {ENROL, REPORT, ROUND, LEAVE, "/healthz", "/readyz", "/v1/openapi.json"} == set(FILE["paths"])
+    assert {ENROL, REPORT, ROUND, RULES, LEAVE, "/healthz", "/readyz", "/v1/openapi.json"} == set(FILE["paths"])
 
 
 def test_the_file_is_served(coordinator) -> None:

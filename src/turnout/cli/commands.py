@@ -14,7 +14,7 @@ from turnout.cli.attack import attack
 from turnout.cli.audit import audit
 from turnout.cli.fleet import fleet
 from turnout.cli.join import EXAMPLE, HELP, OPTIONS, URL, Option, join
-from turnout.cli.operate import app as operate
+from turnout.cli.operate_rules import app as operate
 from turnout.cli.paper import paper
 from turnout.cli.plan import frontier, plan
 from turnout.cli.serve import serve

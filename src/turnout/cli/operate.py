@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     name="operate",
-    help="Codes, devices, sites, capacity, pause, backup, rounds and export of a coordinator's run.",
+    help="Begin a run, and its codes, devices, sites, capacity, rules, pause, backup, rounds and export.",
     no_args_is_help=True,
     rich_markup_mode="rich",
 )
@@ -45,7 +45,9 @@ def opened(location: str) -> Store:
     store = open_store(location)
     if store.run() is None:
         store.close()
-        raise NotBegun("the store has no run yet: begin one with `turnout serve --capacity …`")
+        raise NotBegun(
+            "the store has no run yet: begin one with `turnout serve --capacity …` or `turnout operate init`"
+        )
     return store
 
 
@@ -186,7 +188,7 @@ def _list_codes(location: str, site: str | None, search: str, as_json: bool) -> 
         typer.echo(json.dumps(found))
         return
     for line in found:
-        line["expires"] = "never" if line["expires_at"] is None else _moment(line["expires_at"])
+        line["expires"] = "never" if line["expires_at"] is None else moment(line["expires_at"])
     _print_table(found, ("tag", "state", "device", "weight", "expires", "label", "site", "note"))
 
 
@@ -358,10 +360,11 @@ def log(store: Location = "turnout.db", as_json: choices.AsJson = False) -> None
         typer.echo(json.dumps([vars(change) for change in found]))
         return
     for change in found:
-        typer.echo(f"{_moment(change.at)}  {change.who}  {change.what}  {change.detail}")
+        typer.echo(f"{moment(change.at)}  {change.who}  {change.what}  {change.detail}")
 
 
-def _moment(at: float) -> str:
+def moment(at: float) -> str:
+    """A wall clock's time, in UTC."""
     return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%S")
 
 
@@ -441,11 +444,11 @@ def restore(
     control, place = found.control, store.rpartition("@")[2]
     typer.echo(f"{place}: run {found.run.name} is restored, and paused")
     typer.echo(
-        f"as of {_moment(found.as_of)} UTC: round {found.round}, capacity {control.capacity:g}, mode {control.mode}, "
+        f"as of {moment(found.as_of)} UTC: round {found.round}, capacity {control.capacity:g}, mode {control.mode}, "
         f"{found.members} members"
     )
     typer.echo(
-        "undone: every enrolment, revocation, code, name, capacity and mode since then; codes used or voided since are "
-        "valid again"
+        "undone: every enrolment, revocation, code, name, capacity, mode and version of the rules since then; codes "
+        "used or voided since are valid again"
     )
     typer.echo("next: `turnout operate revoke` what was revoked since, `turnout serve`, then `turnout operate resume`")

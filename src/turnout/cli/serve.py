@@ -127,7 +127,8 @@ def serve(
 ) -> None:
     """Run the coordinator: it needs a number of devices in each round, and broadcasts one signal.
 
-    A new run needs --capacity, --missing and --hard-limit; an existing store is continued where it stopped.
+    A new run needs --capacity, --missing and --hard-limit; an existing store, also one that `turnout operate init` has
+    made, is continued where it stopped, and needs none of them.
 
     [bold]Example:[/bold] turnout serve --capacity 5 --missing absent --hard-limit 8 --devices 12
     """
@@ -143,7 +144,7 @@ def serve(
     proxies, names = tuple(trusted_proxy or _usual_proxies()), tuple(operator_name or ())
     listener = Place(host, port, certificate, key, (), most_connections, proxies)
     operator = Place(operator_host, operator_port, operator_certificate, operator_key, names, 1000, proxies)
-    _serve(store, run, _given(settings, rules, changes or []), listener, operator, password_file)
+    _serve(store, run, rules_given(settings, rules, changes or []), listener, operator, password_file)
 
 
 def _limit(given: str | None) -> float | str | None:
@@ -214,7 +215,7 @@ def _what_to_expect(run: Run, capacity: float) -> list[str]:
     ]
 
 
-def _given(settings: Path | None, options: dict[str, Any], changes: list[str]) -> dict[str, Any]:
+def rules_given(settings: Path | None, options: dict[str, Any], changes: list[str]) -> dict[str, Any]:
     """The settings of the file and the options."""
     from turnout.settings import read_toml
 

@@ -124,6 +124,11 @@ def print_status(snapshot: dict[str, Any], rounds: list[dict[str, Any]], trouble
         table.add_row("", sparkline([closed["signal"] for closed in rounds]))
     counts = f"{snapshot['heard']:,} reported, {snapshot['late']:,} late, {snapshot['gone']:,} gone"
     table.add_row("devices", f"{snapshot['members']:,}: {counts}")
+    if (rules := snapshot.get("rules")) and (rules["version"] > 1 or rules["next"]):
+        coming = (
+            f", version {rules['next']['version']} from round {rules['next']['since']:,} on" if rules["next"] else ""
+        )
+        table.add_row("rules", f"version {rules['version']} since round {rules['since']:,}{coming}")
     table.add_row("privacy", escape(str(snapshot["account"]["text"])))
     if "budget" in snapshot:
         table.add_row("budgets", escape(str(snapshot["budget"])))

@@ -37,17 +37,15 @@ from turnout.algorithm import (
     KeyedCoins,
     Mechanism,
     Prior,
-    Public,
     client_step,
     inside,
-    on_the_coin,
 )
 from turnout.client.ledger import BudgetSpent, Ledger
 from turnout.client.limit import as_round
 from turnout.client.store import Decision, OnFile, RoundLost, RoundPassed, RoundStore, Stop
 from turnout.errors import TurnoutError, invalid
 from turnout.files import Disk
-from turnout.privacy import Account, Kind, Observer, certificate
+from turnout.privacy import Account, Observer, certificate, kind_of
 from turnout.problem import ENROLMENT, Array, Costs, PolynomialCosts
 
 LEDGER, ROUNDS = "ledger.jsonl", "rounds.jsonl"
@@ -155,7 +153,7 @@ class DurableClient:
         self._costs, self._mechanism, self._ledger, self._seams = costs, mechanism, ledger, seams
         self._terms, prior, averaging = terms, terms.prior, terms.averaging
         self._promise = certificate(mechanism, Observer(averaging=averaging))
-        self._kind = _kind_of(mechanism, self._promise.epsilon)
+        self._kind = kind_of(mechanism, self._promise.epsilon)
         self._made = json.dumps(settings_of(mechanism), sort_keys=True)  # as coins have it
         self._after_stop = after_stop
         self._check(follow_at)
@@ -462,16 +460,8 @@ def at_most(ledger: Ledger, mechanism: Mechanism, epsilon: float, delta: float) 
         delta: the slack (see `Account`).
     """
     if not mechanism.releases_once:
-        return ledger.account(delta, {_kind_of(mechanism, epsilon): ledger.remaining})
+        return ledger.account(delta, {kind_of(mechanism, epsilon): ledger.remaining})
     return ledger.account(delta, releasing=[epsilon] if ledger.release_is_due(settings_of(mechanism)) else [])
-
-
-def _kind_of(mechanism: Mechanism, epsilon: float) -> Kind:
-    """What a report counts as: its fixed public box where it has one."""
-    if mechanism.needs_public_average or math.isinf(epsilon):
-        return Kind(epsilon)
-    low, high = mechanism.box(Public())
-    return Kind(epsilon, *on_the_coin(float(np.min(low)), float(np.max(high))))
 
 
 def _check_single(costs: Costs) -> None:

@@ -33,13 +33,14 @@ from turnout.privacy.observer import (
     OTHERS_REPORT,
     PUBLIC_DESIGN,
     PUBLIC_HISTORY,
+    RELEASED_FOR_EACH,
     RELEASED_ONCE,
     SUM,
     TRUSTED_AGGREGATOR,
     UNWITNESSED,
     Observer,
 )
-from turnout.privacy.spending import UNKNOWN, Kind, Spending, plain, total_of
+from turnout.privacy.spending import UNKNOWN, Kind, Spending, kind_of, plain, total_of
 
 if TYPE_CHECKING:
     from turnout.privacy.floors import Floor, best_release, floor
@@ -59,6 +60,7 @@ __all__ = [
     "OTHERS_REPORT",
     "PUBLIC_DESIGN",
     "PUBLIC_HISTORY",
+    "RELEASED_FOR_EACH",
     "RELEASED_ONCE",
     "SUM",
     "TRUSTED_AGGREGATOR",
@@ -77,6 +79,7 @@ __all__ = [
     "certificate",
     "combined_epsilon",
     "floor",
+    "kind_of",
     "least_epsilon",
     "lemma_epsilon",
     "network_epsilon",

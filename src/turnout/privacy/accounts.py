@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -13,8 +14,8 @@ from turnout.algorithm import WORDS, Mechanism, Public, on_the_coin
 from turnout.errors import invalid
 from turnout.privacy.accounting import Account, check_delta, shown, total_epsilon
 from turnout.privacy.certificates import certificate
-from turnout.privacy.observer import EVERY_REPORT, FIXED_NUMBER, Observer
-from turnout.privacy.spending import Kind
+from turnout.privacy.observer import EVERY_REPORT, FIXED_NUMBER, ONE_LEDGER, RELEASED_FOR_EACH, RELEASED_ONCE, Observer
+from turnout.privacy.spending import Kind, Spending, kind_of
 
 Box = tuple[float, float]
 
@@ -135,6 +136,7 @@ class PublicAccount:
         mechanism: what the clients use.
         delta: the slack of the total (see `Account`).
         observer: of every report, with the run's averaging.
+        earlier: the mechanisms before it, in order, each with the number of its reports.
 
     Attributes:
         certified: the epsilon of the certificate, against the server; infinite where there is none.
@@ -150,23 +152,55 @@ class PublicAccount:
         reports did not depend on their content (exact binomial)
     """
 
-    def __init__(self, mechanism: Mechanism, delta: float, observer: Observer = Observer()) -> None:  # noqa: B008
+    def __init__(
+        self,
+        mechanism: Mechanism,
+        delta: float,
+        observer: Observer = Observer(),  # noqa: B008
+        earlier: Sequence[tuple[Mechanism, int]] = (),
+    ) -> None:
         check_delta(delta)
-        self._mechanism, self._observer = mechanism, observer
+        self._mechanism, self._observer, self._earlier = mechanism, observer, tuple(earlier)
         self._promise = found = certificate(mechanism, self._observer)
         self.certified, self.per, self.delta = found.epsilon, found.per, delta
         self.against, self.assumptions = found.against, found.assumptions
 
     def total(self, reports: int) -> Account:
-        """The total of the reports so far, at delta; an upper bound for every client."""
+        """The total of the reports so far, under all mechanisms, at delta; an upper bound for every client."""
+        if self._earlier:
+            return self._composed(reports)
         if reports < 1 and self.per == "report":
             return Account(0.0, self.delta, 0, self.against, "no report yet", self.assumptions)
         found = account_of(self._mechanism, max(reports, 1), self.delta, self._observer)
         on_the_way = self.per == "report" and found.delta > 0.0 and 0.0 < found.epsilon < math.inf
         return found.assuming(FIXED_NUMBER) if on_the_way else found
 
+    def _composed(self, reports: int) -> Account:
+        """Of reports under several mechanisms: as a ledger adds them up."""
+        now = max(0, reports - sum(number for _, number in self._earlier))
+        spent, released, assumed = Spending(Counter()), None, list[str]()
+        for mechanism, number in (*self._earlier, (self._mechanism, now)):
+            promise = certificate(mechanism, self._observer)
+            assumed += promise.assumptions
+            if promise.per == "report":
+                spent.reports[kind_of(mechanism, promise.epsilon)] += number
+            elif mechanism.settings() != released:  # the same as the last one releases nothing again
+                spent.releases.append(promise.epsilon)
+                released = mechanism.settings()
+        found, once = spent.total(self.delta), RELEASED_FOR_EACH if len(spent.releases) > 1 else RELEASED_ONCE
+        assumed = [once if words == RELEASED_ONCE else words for words in assumed]
+        others = [words for words in found.assumptions if words != ONE_LEDGER]  # that is for an owner to say
+        return replace(found, assumptions=tuple(dict.fromkeys([*assumed, *others])))
+
     def sentence(self, reports: int) -> str:
         """The account in one line, for the log and the operator's page."""
+        if self._earlier:
+            now = (
+                f"epsilon {shown(self.certified)} per {self.per} now"
+                if self._promise.is_bounded
+                else f"{self._promise}"
+            )
+            return f"{now}; with all that was reported under earlier rules, {self.total(reports)}"
         if self.per == "lifetime" or not self._promise.is_bounded:
             return str(self._promise)
         return f"epsilon {shown(self.certified)} per report; {self.total(reports)}"

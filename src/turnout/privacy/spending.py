@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
+from turnout.algorithm import Mechanism, Public, on_the_coin
 from turnout.privacy.accounting import EVERYTHING, UP, Account, check_delta, report_epsilon, total_epsilon
 from turnout.privacy.filter import renyi_epsilon, renyi_to_epsilon
 from turnout.privacy.observer import FIXED_NUMBER, NOT_ADAPTIVE, ONE_LEDGER, UNWITNESSED
@@ -56,6 +57,20 @@ class Kind(NamedTuple):
         """From what `body` wrote; without an epsilon there is no bound."""
         low, high = entry.get("box") or (None, None)
         return cls(float(entry.get("epsilon_per_report", math.inf)), low, high)
+
+
+def kind_of(mechanism: Mechanism, epsilon: float) -> Kind:
+    """What a report of a mechanism counts as, by its certificate's epsilon: its fixed public box where it has one.
+
+    Example:
+        >>> from turnout.algorithm import TrackingClamp
+        >>> kind_of(TrackingClamp(0.5), 0.5)
+        Kind(epsilon=0.5, low=None, high=None)
+    """
+    if mechanism.needs_public_average or math.isinf(epsilon):
+        return Kind(epsilon)
+    low, high = mechanism.box(Public())
+    return Kind(epsilon, *on_the_coin(float(np.min(low)), float(np.max(high))))
 
 
 UNKNOWN = Kind(math.inf)

@@ -20,12 +20,16 @@ from turnout.errors import TurnoutError, invalid
 VERSION = 1
 PREFIX = f"/v{VERSION}"
 ENROL, REPORT, ROUND, LEAVE = f"{PREFIX}/enrol", f"{PREFIX}/report", f"{PREFIX}/round", f"{PREFIX}/leave"
+RULES = f"{PREFIX}/rules"
 
 LARGEST_BODY = 2048
 """Bytes of a request; a report has about 60."""
 
 LARGEST_REPLY = 64 * 1024
 """Bytes of a reply that a device reads; an enrolment's has under 1,000, or more with a released channel."""
+
+RULES_NAME = re.compile(r"([1-9][0-9]{0,8}-[0-9a-f]{8})?")
+"""How a version of the rules is called; the first one has no name, and is not mentioned."""
 
 RUN_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 """A run's name is also a folder's on the device."""
@@ -55,15 +59,17 @@ def tag_of(hashed_token: bytes) -> str:
 
 @dataclass(frozen=True)
 class Offer:
-    """A round that is open: the signal that decides it, and nothing else of it.
+    """A round that is open: the signal that decides it, the rules that it is decided under, and nothing else of it.
 
     Attributes:
         round: from 0.
         signal: the public number; any float that JSON holds.
+        rules: the name of the version of the rules; "": the first. Who has agreed to another asks for it (`Proposal`).
     """
 
     round: int
     signal: float
+    rules: str = ""
 
     def body(self) -> bytes:
         """As it is sent to every device; a float's repr is the same number again.
@@ -71,8 +77,11 @@ class Offer:
         Example:
             >>> Offer(7, 0.1).body()
             b'{"round":7,"signal":0.1}'
+            >>> Offer(8, 0.1, "2-7dea7966").body()
+            b'{"round":8,"signal":0.1,"rules":"2-7dea7966"}'
         """
-        return b'{"round":%d,"signal":%s}' % (self.round, repr(float(self.signal)).encode())
+        rules = b',"rules":"%s"' % self.rules.encode() if self.rules else b""
+        return b'{"round":%d,"signal":%s%s}' % (self.round, repr(float(self.signal)).encode(), rules)
 
     @classmethod
     def read(cls, value: object) -> Self:
@@ -82,7 +91,7 @@ class Offer:
             ProtocolProblem: it is none.
         """
         found = fields(value, {"round": int, "signal": float}, "offer")
-        return cls(_round(found["round"]), found["signal"])
+        return cls(_round(found["round"]), found["signal"], rules_name(value, "offer"))
 
 
 @dataclass(frozen=True)
@@ -95,16 +104,19 @@ class Report:
         participates: the bit, as it is stored on the device.
         reports_left: how many more reports its owner allows, said only once a tenth of them or less is left, so that
             the operator knows; None: not said. It depends on no cost.
+        rules: the version of the rules that the device has agreed to; "": the one that it joined under. A device that
+            does not know of versions says nothing, and is told to update once another mechanism is in force.
     """
 
     run: str
     round: int
     participates: bool
     reports_left: int | None = None
+    rules: str = ""
 
     def body(self) -> bytes:
         """As a request's body."""
-        return json.dumps({name: value for name, value in vars(self).items() if value is not None}).encode()
+        return json.dumps(_named({name: value for name, value in vars(self).items() if value is not None})).encode()
 
     @staticmethod
     def left_of(message: Mapping[str, Any]) -> int | None:
@@ -170,7 +182,7 @@ class Welcome:
         prior_average, prior_rounds: the public start of its history.
         remember, by: how its history moves, as in `turnout.Averaging`.
         mechanism: the settings of the proposed one; the device makes its own certificate from them.
-        offer: the round at which it joins, and its signal.
+        offer: the round at which it joins, its signal, and the version of the rules that all of this is from.
         round_seconds: the shortest time from one round to the next, which says how long a number of reports lasts;
             None: an older coordinator, which does not say.
     """
@@ -193,7 +205,7 @@ class Welcome:
 
     def body(self) -> dict[str, Any]:
         """As a message."""
-        body = {"version": VERSION} | asdict(self)
+        body = {"version": VERSION} | asdict(self) | {"offer": _named(asdict(self.offer))}
         return body if self.round_seconds is not None else {k: v for k, v in body.items() if k != "round_seconds"}
 
     @classmethod
@@ -217,6 +229,52 @@ class Welcome:
         if found["remember"] is not None:
             found["remember"] = fields({"remember": found["remember"]}, {"remember": float}, "welcome")["remember"]
         return cls(**found | {"offer": Offer.read(found["offer"]), "round_seconds": _round_seconds(value)})
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """The version of the rules that is in force, as far as it concerns devices: the mechanism.
+
+    Attributes:
+        run: the run's name.
+        mechanism: the settings of the proposed one.
+        offer: the open round, which is decided under it; with the version's name.
+    """
+
+    run: str
+    mechanism: Mapping[str, Any]
+    offer: Offer
+
+    def body(self) -> dict[str, Any]:
+        """As a message."""
+        return asdict(self) | {"offer": _named(asdict(self.offer))}
+
+    @classmethod
+    def read(cls, value: object) -> Self:
+        """From a reply.
+
+        Raises:
+            ProtocolProblem: it is none.
+        """
+        found = fields(value, {"run": str, "mechanism": dict, "offer": object}, "rules")
+        return cls(found["run"], found["mechanism"], Offer.read(found["offer"]))
+
+
+def rules_name(value: object, where: str) -> str:
+    """The version of the rules that a message names; "" if it names none.
+
+    Raises:
+        ProtocolProblem: it is no such name.
+    """
+    name = value.get("rules", "") if isinstance(value, Mapping) else ""
+    if not isinstance(name, str) or not RULES_NAME.fullmatch(name):
+        raise ProtocolProblem(f"the {where}'s rules must be a name such as 2-7dea7966: send it as it was offered")
+    return name
+
+
+def _named(body: dict[str, Any]) -> dict[str, Any]:
+    """A message without the name of the first version, which older programs do not know."""
+    return {name: value for name, value in body.items() if name != "rules" or value}
 
 
 def check_run_name(name: str) -> str:

@@ -1,10 +1,16 @@
-"""What the operator has fixed for a run: the algorithm's public settings, and the limits that keep it safe."""
+"""What the operator has fixed for a run: the algorithm's public settings, and the limits that keep it safe.
+
+A part of it may change while the run lives, by a new version of the rules, from a stated round on.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -105,7 +111,7 @@ class Timing:
 
 @dataclass(frozen=True)
 class Rules:
-    """Everything that is fixed when a run begins. Capacity and mode change; these do not.
+    """What holds in every round until a new version of the rules (`RulesVersion`); capacity and mode are no rules.
 
     Args:
         mechanism: proposed to the devices.
@@ -269,3 +275,174 @@ def _controller(table: Table) -> Controller:
     controller = SelfTuningController(table.number("initial", 1.0))
     table.finish()
     return controller
+
+
+FIXED = {
+    "start": "every device's history has begun with it",
+    "averaging": "the histories on both sides have moved by it",
+    "controller": "its state, with the signal, cannot be carried over to another one",
+    "safety.missing": "the signal, and the account of the run, are built on what silence has counted as",
+    "delta": "every total that was shown was at this delta",
+    "observer": "it is a promise that devices were told when they joined",
+    "assuming": "it is a promise that devices were told when they joined",
+    "wait_for": "it holds before the first round closes, and never again",
+}
+"""What no version of the rules can change, and why."""
+
+CHANGEABLE = "the mechanism, safety.hard_limit, quorum and most_signal, timing.round, deadline, lease and hold"
+
+NONE = "none"
+"""How a limit is given that is taken away: `safety.hard_limit = "none"`."""
+
+
+@dataclass(frozen=True)
+class RulesVersion:
+    """The rules of a run from a round on, until the next version; what is stored never changes.
+
+    Attributes:
+        number: 1 when the run begins, then 2, 3, …
+        since: the first round that is decided under it. It is later than the round that was open when it was made.
+        settings: as `Rules.settings` gives them.
+        at: when it was made; the wall clock, seconds since 1970.
+        who: made it.
+
+    Example:
+        >>> RulesVersion(2, 40, {"mechanism": {"kind": "clamp", "epsilon": 1.0}}, 0.0, "me").name
+        '2-7dea7966'
+    """
+
+    number: int
+    since: int
+    settings: Mapping[str, Any]
+    at: float
+    who: str
+
+    @cached_property
+    def rules(self) -> Rules:
+        """The rules themselves."""
+        return rules_from_settings(Table(dict(self.settings)))
+
+    @cached_property
+    def mechanism(self) -> str:
+        """The mechanism's settings as one text, in whatever form an older release has stored them."""
+        return json.dumps(self.rules.mechanism.settings(), sort_keys=True)
+
+    @cached_property
+    def name(self) -> str:
+        """What devices know it by: the number, and a part of the hash of all that they are told, the mechanism. After a
+        restore another version may get the same number, and devices must notice. The first one has no name: "".
+        """
+        if self.number == 1:
+            return ""
+        told = json.dumps(self.settings["mechanism"], sort_keys=True)
+        return f"{self.number}-{hashlib.sha256(told.encode()).hexdigest()[:8]}"
+
+
+class RulesVersions(Sequence[RulesVersion]):
+    """All versions of a run's rules, the oldest first.
+
+    Args:
+        versions: the first one holds from round 0 on.
+
+    Example:
+        >>> first, second = (RulesVersion(1, 0, {}, 0.0, ""), RulesVersion(2, 40, {}, 0.0, "me"))
+        >>> versions = RulesVersions([first, second])
+        >>> versions.at(39).number, versions.at(40).number
+        (1, 2)
+    """
+
+    def __init__(self, versions: Sequence[RulesVersion]) -> None:
+        self._versions = list(versions)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._versions[index]
+
+    def __len__(self) -> int:
+        return len(self._versions)
+
+    def at(self, round: int) -> RulesVersion:
+        """The version that a round is decided and closed under."""
+        return next(version for version in reversed(self._versions) if version.since <= round)
+
+    def in_force(self, round: int) -> list[RulesVersion]:
+        """Those that were in force up to a round, without those that another replaced before they began."""
+        following = [*(version.since for version in self._versions[1:]), math.inf]
+        pairs = zip(self._versions, following, strict=True)
+        return [version for version, after in pairs if version.since < after and version.since <= round]
+
+    def same_mechanism(self, one: int, other: int) -> bool:
+        """Whether two rounds have the same mechanism."""
+        first, second = self.at(one), self.at(other)
+        return first is second or first.mechanism == second.mechanism
+
+
+def settings_over(has: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of a run with those that are given in their place; a table of another kind as a whole."""
+    found = dict(has)
+    for name, value in given.items():
+        known = has.get(name)
+        same = isinstance(value, dict) and isinstance(known, dict) and value.get("kind") in (None, known.get("kind"))
+        found[name] = {**known, **value} if same else value  # type: ignore[dict-item]
+    return found
+
+
+def differences(has: Mapping[str, Any], given: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any, Any]]:
+    """(name, the one, the other) of every setting that differs; None: there is none.
+
+    Example:
+        >>> list(differences({"timing": {"round": 10.0}}, {"timing": {"round": 30.0}, "delta": 0.1}))
+        [('delta', None, 0.1), ('timing.round', 10.0, 30.0)]
+    """
+    for name in sorted({*has, *given}):
+        one, other = has.get(name), given.get(name)
+        if isinstance(one, dict) and isinstance(other, dict):
+            yield from differences(one, other, f"{path}{name}.")
+        elif one != other:
+            yield f"{path}{name}", one, other
+
+
+def changed_settings(has: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of the next version of the rules. A time that was not chosen, but followed from the round's, does so
+    again.
+
+    Args:
+        has: the settings of the newest version.
+        given: what is to differ, as in a settings file; "none" takes a limit away.
+
+    Raises:
+        ValueError: something in it cannot change, or is out of range.
+
+    Example:
+        >>> has = rules_from_settings(Table({"safety": {"missing": "absent"}})).settings()
+        >>> changed_settings(has, {"timing": {"round": 30}})["timing"]["deadline"]
+        45.0
+    """
+    has = _plain(rules_from_settings(Table(dict(has))))  # as this release writes them
+    merged = settings_over(has, given)
+    for name in ("safety", "timing", "mechanism"):
+        if not isinstance(merged[name], dict):
+            raise invalid(name, "a table", repr(merged[name]), f"write --set {name}.… = …")
+    merged["safety"] = {name: value for name, value in merged["safety"].items() if value != NONE}
+    merged["timing"] = _followed(Timing(**has["timing"]), merged["timing"], given.get("timing", {}))
+    found = _plain(rules_from_settings(Table(merged)))
+    for path, one, other in differences(has, found):
+        why = FIXED.get(path) or FIXED.get(path.partition(".")[0])
+        if why is not None:
+            remedy = f"{why}: begin another run for it. What may change: {CHANGEABLE}"
+            raise invalid(path, f"{one!r}, as the run began with it", repr(other), remedy)
+    return found
+
+
+def _plain(rules: Rules) -> dict[str, Any]:
+    """The settings as JSON holds them."""
+    found: dict[str, Any] = json.loads(json.dumps(rules.settings()))
+    return found
+
+
+def _followed(has: Timing, merged: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    found = dict(merged)
+    if "deadline" not in given and has.deadline == Timing(round=has.round).deadline:
+        del found["deadline"]
+    if "lease" not in given and has.lease == has.deadline:
+        del found["lease"]
+    return found

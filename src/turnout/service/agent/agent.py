@@ -3,12 +3,13 @@
 What is durable, and in which order. (1) Before enrolling: the code and a nonce; so a lost answer is asked for
 again as the same device. (2) The welcome. (3) Each round, by `DurableClient`: the report is reserved, the coin is
 tossed, the bit is stored; then it is sent, the same again and again, until it is answered. (4) The
-acknowledgement, before the next round is decided. (5) The marker of work, before work starts. Killed between any
-two of these, the next start resumes from the files: it ends work that was on, sends a bit that is on file and not
-acknowledged, and never tosses for a round that may have been tossed for.
+acknowledgement, before the next round is decided. (5) The agreement to another version of the rules, before a round
+is decided under it. (6) The marker of work, before work starts. Killed between any two of these, the next start resumes
+from the files: it ends work that was on, sends a bit that is on file and not acknowledged, and never tosses for a round
+that may have been tossed for.
 
-All that ever leaves the device: the code and the nonce, its reports, its token; how many reports are left to it, once
-these are few; and why it leaves, if it leaves.
+All that ever leaves the device: the code and the nonce, its reports with the name of the rules it has agreed to, its
+token; how many reports are left to it, once these are few; and why it leaves, if it leaves.
 """
 
 from __future__ import annotations
@@ -25,11 +26,11 @@ from turnout.client import LEDGER, Cost, Owner, Seams, cost_from
 from turnout.errors import FileProblem, invalid
 from turnout.privacy import Account
 from turnout.problem import Costs
-from turnout.service import DECLINED, Welcome
+from turnout.service import Welcome
 from turnout.service.agent.agreement import Agreement, Declined
 from turnout.service.agent.connection import Backoff, Dialogue, Halted, HttpWire, RefusedByCoordinator, Wire
 from turnout.service.agent.membership import PENDING, Membership, check_code, enrolled, make_folder, take_folder
-from turnout.service.agent.rounds import LEFT, Decider, DeviceRounds, NoCost, RoundDone
+from turnout.service.agent.rounds import LEFT, Decider, DeviceRounds, NoCost, RoundDone, left_declining
 from turnout.service.agent.work import MARKER, CalledWork, Lease, Work, boot_clock
 
 ASKED, ALL_ROUNDS, BUDGET = "asked", "rounds", "budget"
@@ -143,7 +144,8 @@ class Agent:
             `ASKED`, `ALL_ROUNDS` or `BUDGET`.
 
         Raises:
-            Revoked, Declined, RefusedByCoordinator, AgentProblem, LedgerRolledBack: this device cannot continue.
+            Revoked, Declined, RefusedByCoordinator, AgentProblem, LedgerRolledBack: this device cannot continue;
+                Declined also where the run's rules have changed to what is not allowed here.
         """
         done = 0
         try:
@@ -212,6 +214,7 @@ class Agent:
             "url": self._url,
             "run": None if joined is None else joined.welcome.run,
             "tag": None if joined is None else joined.welcome.tag,
+            "rules": None if joined is None else joined.decider.rules,
             "working": None if current is None else current.round,
             "lease": 0.0 if current is None else max(0.0, current.until - self._seams.clock()),
             "ended": self._ended or None,
@@ -276,18 +279,11 @@ class Agent:
             raise
 
     def _agree(self, membership: Membership, decider: Decider) -> Agreement:
-        """A device that declines leaves: as a member it would delay rounds, and count in the quorum."""
         try:
             return decider.agree(membership)
         except Declined as declined:
-            heard, welcome = False, membership.welcome
-            assert welcome is not None
-            with suppress(Halted):
-                heard = self._dialogue.leave(welcome.token, DECLINED)
-            told = "This device has left the run: to join after all, it needs a new code"
-            if not heard:
-                told = f"The coordinator could not be told: ask the operator to revoke device {welcome.tag}"
-            raise Declined(f"{declined}. {told}") from None
+            assert membership.welcome is not None
+            raise left_declining(self._dialogue, membership.welcome, declined) from None
 
     def _check(self) -> None:
         if self._halted:

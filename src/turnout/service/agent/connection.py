@@ -1,6 +1,6 @@
 """How a device talks to its coordinator: standard-library HTTP, one connection kept open, everything bounded.
 
-Above it stand the four requests of a device, and how each is repeated until it is answered.
+Above it stand the requests of a device, and how each is repeated until it is answered.
 """
 
 from __future__ import annotations
@@ -24,9 +24,11 @@ from turnout.service import (
     LEAVE,
     REPORT,
     ROUND,
+    RULES,
     Address,
     Answer,
     Offer,
+    Proposal,
     ProtocolProblem,
     Report,
     Unreachable,
@@ -296,7 +298,7 @@ class Halted(Exception):
 
 
 @dataclass(frozen=True)
-class _Answered:
+class Answered:
     """A report that was settled.
 
     Attributes:
@@ -313,7 +315,8 @@ class Elsewhere:
     """A report that cannot be taken.
 
     Attributes:
-        why: "conflict" (there is another bit for the round) or "ahead" (the round is not open yet).
+        why: "conflict" (there is another bit for the round), "ahead" (the round is not open yet) or "rules" (it is
+            decided under another version of the rules).
         next: the round that is open.
     """
 
@@ -349,7 +352,7 @@ class Backoff:
 
 
 class Dialogue:
-    """The four requests of the protocol, each repeated until the coordinator has answered it.
+    """The requests of the protocol, each repeated until the coordinator has answered it.
 
     Args:
         wire: carries them.
@@ -406,19 +409,37 @@ class Dialogue:
         """
         while True:
             try:
-                reply = self._request("GET", ROUND, None, token)
-                if reply is not None and self._good(reply):
-                    value = read_json(reply.body)
-                    if fields(value, {"run": str}, "round")["run"] != run:
-                        raise RefusedByCoordinator(
-                            f"the coordinator runs {_clean(value['run'])!r} now, this device has joined {run!r}: "
-                            "enrol it with a new code"
-                        )
-                    return Offer.read(value)
+                return Offer.read(self._told(ROUND, token, run))
             except (ProtocolProblem, ValueError) as error:
                 self._fail(f"a reply that is not of this protocol: {_clean(str(error))}")
 
-    def report(self, token: str, report: Report) -> _Answered | Elsewhere:
+    def rules(self, token: str, run: str) -> Proposal:
+        """The version of the rules that is in force, and the round that is open.
+
+        Raises:
+            Revoked, RefusedByCoordinator: it has no place for this device.
+        """
+        while True:
+            try:
+                return Proposal.read(self._told(RULES, token, run))
+            except (ProtocolProblem, ValueError) as error:
+                self._fail(f"a reply that is not of this protocol: {_clean(str(error))}")
+
+    def _told(self, path: str, token: str, run: str) -> Any:
+        """What the coordinator says of this run."""
+        while True:
+            reply = self._request("GET", path, None, token)
+            if reply is None or not self._good(reply):
+                continue
+            value = read_json(reply.body)
+            if fields(value, {"run": str}, "round")["run"] != run:
+                raise RefusedByCoordinator(
+                    f"the coordinator runs {_clean(value['run'])!r} now, this device has joined {run!r}: "
+                    "enrol it with a new code"
+                )
+            return value
+
+    def report(self, token: str, report: Report) -> Answered | Elsewhere:
         """Send a bit, the same again and again, until it is settled.
 
         Raises:
@@ -434,7 +455,7 @@ class Dialogue:
                     continue
                 answer = Answer.read(read_json(reply.body), report.round)
                 if answer.outcome != "pending":
-                    return _Answered(sent_at, answer)
+                    return Answered(sent_at, answer)
                 if self.clock() - sent_at < TOO_SOON:
                     self._polling.wait()
             except (ProtocolProblem, ValueError) as error:
@@ -512,8 +533,8 @@ def _elsewhere(reply: Reply, report: Report) -> Elsewhere:
         raise RefusedByCoordinator(
             f"the coordinator does not run {report.run!r} ({_message(reply)}): enrol this device with a new code"
         )
-    if why not in ("conflict", "ahead"):
-        raise ProtocolProblem(f"the error of a refusal must be conflict, ahead or run, got {why[:40]!r}")
+    if why not in ("conflict", "ahead", "rules"):
+        raise ProtocolProblem(f"the error of a refusal must be conflict, ahead, rules or run, got {why[:40]!r}")
     following = value.get("next")
     offer = None if following is None else Offer.read(following)
     if why == "ahead" and (offer is None or offer.round >= report.round):

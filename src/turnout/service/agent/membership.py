@@ -10,7 +10,7 @@ import json
 import os
 import re
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
@@ -19,7 +19,7 @@ from turnout.algorithm import MECHANISMS, Averaging, Mechanism, Prior
 from turnout.client import DELTA, LEDGER, ROUNDS, has_reported, read_ledger
 from turnout.errors import FileProblem, invalid
 from turnout.files import Disk, InUse, entries_of
-from turnout.service import ProtocolProblem, Welcome, read_json
+from turnout.service import Proposal, ProtocolProblem, Welcome, read_json
 from turnout.service.agent.work import MARKER, PROCESS_FILE, left_over
 
 FILE, PENDING, LOCK = "agent.json", "enrolling.json", "agent.lock"
@@ -36,6 +36,7 @@ class Membership:
         nonce: drawn once and stored before the first request: the same one again is the same device.
         welcome: the coordinator's answer; None as long as there is none.
         ledger: where the device's ledger is, if it is not in its folder.
+        agreed: the version of the rules that it has agreed to since; None: that of the welcome.
     """
 
     url: str
@@ -43,6 +44,19 @@ class Membership:
     nonce: str = field(repr=False)
     welcome: Welcome | None = None
     ledger: str = ""
+    agreed: Proposal | None = None
+
+    @property
+    def proposed(self) -> Mapping[str, Any]:
+        """The settings of the mechanism that this device has last agreed to, or is about to."""
+        assert self.welcome is not None
+        return self.welcome.mechanism if self.agreed is None else self.agreed.mechanism
+
+    @property
+    def rules(self) -> str:
+        """The name of the version of the rules that they are from."""
+        assert self.welcome is not None
+        return (self.welcome if self.agreed is None else self.agreed).offer.rules
 
     @classmethod
     def load(cls, folder: Path, name: str = FILE) -> Self | None:
@@ -58,7 +72,8 @@ class Membership:
             if not all(isinstance(text, str) for text in texts):
                 raise ValueError("url, code and nonce must be texts")
             welcome = Welcome.read(found) if "run" in found else None
-            return cls(texts[0], texts[1], texts[2], welcome, str(found.get("ledger", "")))
+            agreed = Proposal.read(found["agreed"]) if "agreed" in found else None
+            return cls(texts[0], texts[1], texts[2], welcome, str(found.get("ledger", "")), agreed)
         except FileNotFoundError:
             return None
         except (OSError, ValueError, KeyError, TypeError, ProtocolProblem) as error:
@@ -77,6 +92,8 @@ class Membership:
         body |= {"ledger": self.ledger} if self.ledger else {}
         if self.welcome is not None:
             body |= self.welcome.body()
+        if self.agreed is not None:
+            body["agreed"] = self.agreed.body()
         try:
             disk.put(path, json.dumps(body, indent=1).encode() + b"\n")
         except OSError as error:
@@ -204,8 +221,9 @@ def read_status(folder: str | Path, ledger: str | Path | None = None) -> dict[st
         welcome = membership.welcome
         found |= {"url": membership.url, "run": welcome.run, "tag": welcome.tag, "weight": welcome.weight}
         found |= {"joined": welcome.offer.round, "round_seconds": welcome.round_seconds}
-        found |= {"uses_reports": not MECHANISMS.get(str(welcome.mechanism.get("kind")), Mechanism).releases_once}
-        found |= {"mechanism": dict(welcome.mechanism)} | _rounds(folder / welcome.run / ROUNDS)
+        found |= {"uses_reports": not MECHANISMS.get(str(membership.proposed.get("kind")), Mechanism).releases_once}
+        found |= {"rules": membership.rules, "mechanism": dict(membership.proposed)}
+        found |= _rounds(folder / welcome.run / ROUNDS)
     working = _small(folder / MARKER)
     pid = left_over(folder / PROCESS_FILE)
     found |= {"working": None if working is None else working.get("round")}

@@ -33,9 +33,19 @@ from turnout.client import (
 from turnout.errors import FileProblem, TurnoutError
 from turnout.privacy import Account
 from turnout.problem import Costs
-from turnout.service import SPENT, USUAL_REPORTS, Offer, Report, Welcome, is_little, lasting
-from turnout.service.agent.agreement import Agreement, agree
-from turnout.service.agent.connection import Dialogue, Elsewhere
+from turnout.service import (
+    DECLINED,
+    SPENT,
+    USUAL_REPORTS,
+    Offer,
+    Proposal,
+    Report,
+    Welcome,
+    is_little,
+    lasting,
+)
+from turnout.service.agent.agreement import Agreement, Declined, agree
+from turnout.service.agent.connection import Answered, Dialogue, Elsewhere, Halted
 from turnout.service.agent.membership import Membership
 from turnout.service.agent.work import Lease, Participation
 
@@ -84,25 +94,49 @@ class Decider:
                 "begins another that counts all reports on file"
             )
 
+    @property
+    def rules(self) -> str:
+        """The version of the rules that this device has agreed to."""
+        assert self._membership is not None
+        return self._membership.rules
+
     def agree(self, membership: Membership) -> Agreement:
         """Agree on a mechanism, within what the ledger allows; none is begun yet: a device that declines leaves none.
 
         Raises:
             Declined: what the coordinator proposes is not allowed.
         """
-        welcome, (_, averaging) = membership.welcome, membership.start()
-        assert welcome is not None
+        self._agreement, self._membership = self._agreed(membership), membership
+        return self._agreement
+
+    def renew(self, proposal: Proposal) -> Agreement:
+        """Agree to another version of the rules, as at joining. It is on file before anything is decided under it.
+
+        Raises:
+            Declined: what the coordinator proposes is not allowed.
+            FileProblem: it cannot be stored; the device still has the version before.
+        """
+        assert self._membership is not None
+        membership = replace(self._membership, agreed=proposal)
+        agreement = self._agreed(membership)
+        membership.save(self._folder, self._seams.disk)
+        if self._client is not None:
+            self._client.close()  # opened again with the other mechanism; the ledger stays
+            self._client = None
+        self._agreement, self._membership = agreement, membership
+        return agreement
+
+    def _agreed(self, membership: Membership) -> Agreement:
+        _, averaging = membership.start()
         ledger, owner = self._ledger, self._owner
-        self._agreement = agree(
-            welcome.mechanism,
+        return agree(
+            membership.proposed,
             averaging,
             limit=ledger.limit if ledger is not None else owner.limit or USUAL_LIMIT,
             own=owner.mechanism,
             accept_uncertified=owner.accept_uncertified,
             release_is_due=ledger.release_is_due if ledger is not None else lambda settings: True,
         )
-        self._membership = membership
-        return self._agreement
 
     def decide(self, offer: Offer) -> bool:
         """The bit for a round, on file before this returns; raises what `DurableClient.decide` does."""
@@ -267,7 +301,7 @@ class RoundDone:
         participates: the bit that was reported; None if there was no report.
         counted: whether the coordinator has it so.
         lease: seconds for which work may continue from now; 0 if it may not.
-        outcome: as the coordinator said ("accepted", "confirmed", "closed"), or "conflict", "ahead",
+        outcome: as the coordinator said ("accepted", "confirmed", "closed"), or "conflict", "ahead", "rules",
             "lost", "missed", "left".
     """
 
@@ -276,6 +310,17 @@ class RoundDone:
     counted: bool
     lease: float
     outcome: str
+
+
+def left_declining(dialogue: Dialogue, welcome: Welcome, declined: Declined) -> Declined:
+    """What to raise once a device that declines has left: a member would delay rounds, and count in the quorum."""
+    heard = False
+    with suppress(Halted):
+        heard = dialogue.leave(welcome.token, DECLINED)
+    told = "This device has left the run: to join after all, it needs a new code"
+    if not heard:
+        told = f"The coordinator could not be told: ask the operator to revoke device {welcome.tag}"
+    return Declined(f"{declined}. {told}")
 
 
 class DeviceRounds:
@@ -306,6 +351,7 @@ class DeviceRounds:
                     return self._report(*left)
                 self._decider.check_budget()
             offer = self._offer or self._dialogue.round(self._welcome.token, self._welcome.run)
+            offer = self._under_agreed_rules(offer)
             self._offer, round = None, offer.round
             bit = self._decider.decide(offer)
         except RoundLost:
@@ -322,6 +368,31 @@ class DeviceRounds:
             return self._leave(round, f"the budget is spent: {spent}", SPENT if isinstance(spent, Stopped) else "")
         return self._report(round, bit)
 
+    def _under_agreed_rules(self, offer: Offer) -> Offer:
+        """The offer, or a later one, once this device has agreed to the rules that it is decided under.
+
+        A round that is on file needs no decision, so no other rules: a coordinator that is behind, or restored, may
+        offer it with an older version.
+        """
+        while offer.rules != self._decider.rules and offer.round > self._decider.last():
+            proposal = self._dialogue.rules(self._welcome.token, self._welcome.run)
+            if proposal.offer.round >= offer.round:
+                self._renew(proposal)
+                return proposal.offer
+            self._dialogue.wait_for_news()  # asked one that is behind
+            offer = self._dialogue.round(self._welcome.token, self._welcome.run)
+        return offer
+
+    def _renew(self, proposal: Proposal) -> None:
+        """Agree, or leave with the reason."""
+        try:
+            agreement = self._decider.renew(proposal)
+        except Declined as declined:
+            self._lease.end()
+            raise left_declining(self._dialogue, self._welcome, declined) from None
+        version = proposal.offer.rules.partition("-")[0] or "1"
+        self._dialogue.noted(f"the run's rules have changed to version {version}, as agreed: {agreement.certificate}")
+
     def reopen(self) -> None:
         """After a fault: the files are opened again, and what is on file and not acknowledged is sent again."""
         self._decider.close()
@@ -329,8 +400,10 @@ class DeviceRounds:
 
     def _report(self, round: int, bit: bool) -> RoundDone:
         """Send the bit until it is settled; then, and only then, act on it."""
-        report = Report(self._welcome.run, round, bit, self._few_left())
-        told = self._dialogue.report(self._welcome.token, report)
+        told = self._send(round, bit)
+        if isinstance(told, Elsewhere) and told.why == "rules":  # a bit on file, from before the coordinator's restore
+            self._renew(self._dialogue.rules(self._welcome.token, self._welcome.run))
+            told = self._send(round, bit)
         if isinstance(told, Elsewhere):
             return self._astray(round, bit, told)
         self._conflicts.clear()
@@ -347,15 +420,19 @@ class DeviceRounds:
         self._go_on(answer.next, round)
         return RoundDone(round, bit, answer.counted, max(0.0, seconds), answer.outcome)
 
+    def _send(self, round: int, bit: bool) -> Answered | Elsewhere:
+        report = Report(self._welcome.run, round, bit, self._few_left(), rules=self._decider.rules)
+        return self._dialogue.report(self._welcome.token, report)
+
     def _astray(self, round: int, bit: bool, told: Elsewhere) -> RoundDone:
         """Ahead: the coordinator is back at an older round, where what is on file is sent again. Conflict: it holds
         another bit for this round than the one on file. Which of the two is true for its total is not known, so no
         work is done for it; the history has it as not participating, and the device waits for the next."""
         self._lease.end()
-        if told.why == "ahead":
-            self._offer = told.next
+        if told.why in ("ahead", "rules"):
+            self._offer, self._settled = told.next, self._settled and told.why == "ahead"
             self._dialogue.wait_for_news()
-            return RoundDone(round, bit, False, 0.0, "ahead")
+            return RoundDone(round, bit, False, 0.0, told.why)
         self._acknowledge(round, False)
         self._conflicts.add(round)
         self._dialogue.noted(

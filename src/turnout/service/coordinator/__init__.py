@@ -12,7 +12,14 @@ from turnout._lazy import lazy
 if TYPE_CHECKING:
     from turnout.service.coordinator.coordinator import Coordinator
     from turnout.service.coordinator.enrolment import Roll, hashed, issue_codes, why_left
-    from turnout.service.coordinator.exporting import DEVICE_COLUMNS, ROUND_COLUMNS, device_rows, export, round_rows
+    from turnout.service.coordinator.exporting import (
+        DEVICE_COLUMNS,
+        ROUND_COLUMNS,
+        device_rows,
+        export,
+        round_rows,
+        trim,
+    )
     from turnout.service.coordinator.listing import code_list, device_list, one_code, one_device, roll_of, site_list
     from turnout.service.coordinator.server import Place, begin_or_continue, serve
     from turnout.service.coordinator.sizing import fitting_fleet
@@ -37,6 +44,7 @@ __all__ = [
     "round_rows",
     "serve",
     "site_list",
+    "trim",
     "why_left",
 ]
 
@@ -44,7 +52,7 @@ __getattr__, __dir__ = lazy(
     __name__,
     {
         "coordinator": ("Coordinator",),
-        "exporting": ("DEVICE_COLUMNS", "ROUND_COLUMNS", "device_rows", "export", "round_rows"),
+        "exporting": ("DEVICE_COLUMNS", "ROUND_COLUMNS", "device_rows", "export", "round_rows", "trim"),
         "sizing": ("fitting_fleet",),
         "server": ("Place", "begin_or_continue", "serve"),
         "listing": ("code_list", "device_list", "one_code", "one_device", "roll_of", "site_list"),

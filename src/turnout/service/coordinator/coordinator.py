@@ -29,6 +29,8 @@ _AUDIT_EVENTS = {
     "capacity": "capacity changed",
     "mode": "mode changed",
     "codes": "codes made",
+    "rules": "rules changed",
+    "trimmed": "rounds trimmed",
     "left": "device left",
     "revoked": "device revoked",
     "renamed": "device renamed",

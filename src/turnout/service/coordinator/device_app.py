@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping
 from importlib.resources import files
+from typing import Any
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -23,6 +25,7 @@ from turnout.service import (
     REFUSED,
     REPORT,
     ROUND,
+    RULES,
     YES,
     Log,
     ProtocolProblem,
@@ -31,6 +34,7 @@ from turnout.service import (
     fields,
     lasting,
     read_json,
+    rules_name,
 )
 from turnout.service.coordinator.closed_rounds import Answered
 from turnout.service.coordinator.coordinator import Coordinator
@@ -54,6 +58,11 @@ WRONG_A_SECOND, WRONG_AT_ONCE = 0.5, 20.0
 HELD_AT_ONCE = 2
 """Requests of one device that are held; one, and one more that replaces it after a broken connection."""
 
+MUST_UPDATE = (
+    "the rules have changed, and this device decides under a mechanism that is in force no more: update turnout on it; "
+    "it keeps its token, number and history"
+)
+
 _KINDS = {"run": str, "round": int, "participates": bool}
 
 
@@ -76,6 +85,7 @@ class DeviceApp:
             routes=[
                 Route(ENROL, self._enrol, methods=["POST"]),
                 Route(ROUND, self._round, methods=["GET"]),
+                Route(RULES, self._rules, methods=["GET"]),
                 Route(LEAVE, self._leave, methods=["POST"]),
                 Route(f"{PREFIX}/openapi.json", self._openapi, methods=["GET"]),
                 Route("/healthz", self._health, methods=["GET"]),
@@ -109,7 +119,7 @@ class DeviceApp:
             return refusal
         try:
             message = read_json(body)
-            found = fields(message, _KINDS, "report")
+            found = fields(message, _KINDS, "report") | {"rules": rules_name(message, "report")}
             left = Report.left_of(message)
             if not 0 <= found["round"] < 2**53:
                 allowed, got = "from 0 to 2^53 - 1", str(found["round"])[:40]
@@ -124,13 +134,14 @@ class DeviceApp:
             self._log.warning(
                 "a device has few reports left", device=slot, detail=lasting(left or 0, self._sync.rules.timing.round)
             )
-        status, text = await self._answer(slot, found["run"], found["round"], found["participates"], arrived)
+        status, text = await self._answer(slot, found, arrived)
         return status, text, _RETRY if status == 429 else ()
 
-    async def _answer(self, slot: int, run: str, round: int, bit: bool, arrived: float) -> tuple[int, bytes]:
+    async def _answer(self, slot: int, report: Mapping[str, Any], arrived: float) -> tuple[int, bytes]:
         """What a report is answered, after waiting for its round to close if it is the open one."""
         sync, requests = self._sync, self._requests
-        if run != sync.run.name:
+        round, bit = report["round"], report["participates"]
+        if report["run"] != sync.run.name:
             return self._conflict(slot, "run", f"this coordinator's run is {sync.run.name}")
         if round > sync.open.number:
             await sync.up_to_date()  # another may have closed it a moment ago
@@ -140,6 +151,8 @@ class DeviceApp:
             message = f"round {open.number} is open: this coordinator was restored from a copy"
             return self._conflict(slot, "ahead", message)
         if round == open.number:
+            if requests.must_update(slot, report["rules"]):
+                return self._conflict(slot, "rules", MUST_UPDATE)
             entry = requests.report(slot, bit)
             if entry is Entry.CONFLICT:
                 return self._conflict(slot, "conflict", f"another bit was reported for round {round}: it stands")
@@ -176,7 +189,8 @@ class DeviceApp:
             outcome = "closed"
         lease = 0.0
         if code == YES and closed.closed is not None:  # counted from when the device sent it, or earlier
-            lease = max(0.0, closed.closed - arrived + self._sync.rules.timing.lease)
+            after = self._sync.versions.at(round + 1).rules  # it lasts into the next round, and must not outlast it
+            lease = max(0.0, closed.closed - arrived + after.timing.lease)
         counted = b"true" if code in (YES, NO) else b"false"
         millis = math.floor(1000.0 * lease)
         return 200, b'{"round":%d,"outcome":"%s","counted":%s,"lease":%d.%03d,"next":%s}' % (
@@ -239,6 +253,10 @@ class DeviceApp:
             return _response(refusal)
         run = json.dumps(self._sync.run.name).encode()
         return Response(b'{"run":' + run + b"," + self._sync.open.offer[1:], media_type="application/json")
+
+    async def _rules(self, request: Request) -> Response:
+        _, refusal = await self._device(request.scope, self._sync.clock())
+        return _response(refusal) if refusal is not None else JSONResponse(self._requests.proposal().body())
 
     async def _leave(self, request: Request) -> Response:
         slot, refusal = await self._device(request.scope, self._sync.clock())

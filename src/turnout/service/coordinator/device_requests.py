@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from turnout.service import Welcome
+from turnout.service import Codes, Proposal, Welcome
 from turnout.service.coordinator.closed_rounds import Answered, Replays
 from turnout.service.coordinator.enrolment import EnrolmentQueue, hashed
 from turnout.service.coordinator.open_round import Entry
 from turnout.service.coordinator.store_sync import StoreSync
+from turnout.service.store import Store
 
 
 class DeviceRequests:
@@ -36,7 +37,8 @@ class DeviceRequests:
         found = await self.enrolments.enrol(code, nonce)
         if found is None:
             return None
-        (token, device, offer), rules = found, self._sync.rules
+        token, device, offer = found
+        rules = self._sync.versions.at(offer.round).rules
         return Welcome(
             run=self._sync.run.name,
             token=token,
@@ -49,6 +51,22 @@ class DeviceRequests:
             offer=offer,
             round_seconds=rules.timing.round,
         )
+
+    def proposal(self) -> Proposal:
+        """The version of the rules that is in force, and the open round."""
+        sync = self._sync
+        return Proposal(sync.run.name, sync.rules.mechanism.settings(), sync.open.offered)
+
+    def must_update(self, slot: int, named: str) -> bool:
+        """Whether a report of the open round was decided under another mechanism, by a device unaware of versions.
+
+        Such a device names none, and goes on with the mechanism that it joined under. One that does know may send a
+        stored bit again: that counts, whatever it was decided under.
+        """
+        sync = self._sync
+        if named or len(sync.versions) == 1:
+            return False
+        return not sync.versions.same_mechanism(sync.roll[slot].joined, sync.open.number)
 
     def report(self, slot: int, participates: bool) -> Entry:
         """Enter a bit for the open round."""
@@ -64,6 +82,15 @@ class DeviceRequests:
         """A closed round to answer from; None if it is not closed."""
         found = self._sync.closed.answered(round)
         if found is None and 0 <= round < self._sync.open.number:
-            closed = await self._sync.call(self._sync.store.closed, round)
-            found = None if closed is None else Answered(closed.codes.tobytes(), None)
+            codes = await self._sync.call(_codes_of, self._sync.store, round)
+            found = None if codes is None else Answered(codes.tobytes(), None)
         return found
+
+
+def _codes_of(store: Store, round: int) -> Codes | None:
+    """What a closed round has of the devices; of one that was trimmed, what its summary has."""
+    closed = store.closed(round)
+    if closed is not None:
+        return closed.codes
+    summary = store.summary()
+    return summary.of_round(round) if round < summary.first_kept else None

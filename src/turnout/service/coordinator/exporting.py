@@ -4,16 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from itertools import pairwise, takewhile
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from turnout.algorithm import ClientState
 from turnout.errors import invalid
-from turnout.service import MISSING, NO, REFUSED, YES, Codes, Members, Rules, rules_from_settings
+from turnout.service import (
+    KEPT_ROUNDS,
+    MISSING,
+    NO,
+    REFUSED,
+    YES,
+    Histories,
+    RulesVersions,
+    Summary,
+    summed_up,
+)
 from turnout.service.coordinator.enrolment import Roll
 from turnout.service.store import Store, StoreProblem
-from turnout.settings import Table
 from turnout.simulation import Keep, Trajectory
 from turnout.version import __version__
 
@@ -63,7 +73,8 @@ def device_rows(store: Store) -> Rows:
 def export(store: Store) -> Trajectory:
     """The closed rounds of a store as a trajectory; costs are unknown, so is the total cost.
 
-    The histories are there if they move by the bit, which the coordinator knows as well as the device.
+    The histories are there if they move by the bit, which the coordinator knows as well as the device. Rounds that were
+    trimmed are in the histories alone; `provenance["first_round"]` is then the trajectory's first.
 
     Raises:
         ValueError: no round is closed yet.
@@ -81,11 +92,11 @@ def export(store: Store) -> Trajectory:
     run = store.run()
     if run is None:
         raise StoreProblem("the store has no run yet: there is nothing to export")
-    rules, roll = rules_from_settings(Table(dict(run.settings))), Roll()
+    versions, roll = RulesVersions(store.rules()), Roll()
+    rules = versions[0].rules  # start, averaging and controller are the same in all versions
     roll.take(store.devices())
-    left = np.array([np.iinfo(np.int64).max if roll[i].left is None else roll[i].left for i in range(len(roll))])
-    history = _Histories(rules, roll.members(), left)
-    rows = []
+    before = store.summary()
+    history, rows = Histories(rules, roll.members(), _left(roll), before), []
     for closed in store.history():
         rows.append((closed.signal, closed.participants, closed.capacity))
         history.add(closed.round, closed.codes)
@@ -106,43 +117,78 @@ def export(store: Store) -> Trajectory:
         controller_state=type(rules.controller.start())(**store.position().controller),
         problem=None,
         keep=Keep(cost=False),
-        provenance=_provenance(run.name, rules, len(roll)),
+        provenance=_provenance(run.name, versions, before.first_kept, before.first_kept + len(rows) - 1, len(roll)),
     )
 
 
-class _Histories:
-    """The devices' histories, replayed from the store with the devices' own arithmetic."""
+def _left(roll: Roll) -> npt.NDArray[np.int64]:
+    """The first round without each device; beyond all rounds for members."""
+    never = np.iinfo(np.int64).max
+    return np.array([never if roll[i].left is None else roll[i].left for i in range(len(roll))], dtype=np.int64)
 
-    def __init__(self, rules: Rules, members: Members, left: Any) -> None:
-        self._averaging, self._joined, self._left = rules.averaging, members.joined, left
-        start, rounds = rules.prior.participations, float(rules.prior.rounds)
-        self._state = ClientState(np.full(len(members), start), np.full(len(members), rounds))
 
-    def add(self, round: int, codes: Codes) -> None:
-        moved = np.zeros(len(self._joined))
-        moved[: len(codes)] = codes == YES
-        later = self._state.after(moved, self._averaging)
-        here = (self._joined <= round) & (round < self._left)
-        self._state = ClientState(
-            np.where(here, later.participations, self._state.participations),
-            np.where(here, later.rounds, self._state.rounds),
+STEP = 10_000
+"""Rounds that are summed up in one transaction."""
+
+
+def trim(store: Store, before: float, who: str) -> Summary:
+    """Sum up and delete the closed rounds that closed before a time, all but the last `KEPT_ROUNDS`.
+
+    What stays: every device's history and last report, the audit log, the versions of the rules, and with them every
+    account. The open run goes on meanwhile.
+
+    Args:
+        store: with a run in it.
+        before: the wall clock, seconds since 1970.
+        who: for the audit log.
+
+    Returns:
+        The summary of all rounds that are not stored any more.
+    """
+    rules, summary = store.rules()[0].rules, store.summary()
+    end = store.position().round - KEPT_ROUNDS
+    while True:
+        roll = Roll()
+        roll.take(store.devices())  # read after the rounds' end: it has all of their devices
+        last = min(end, summary.first_kept + STEP)
+        old = takewhile(
+            lambda closed: closed.round < last and closed.closed_at < before,  # noqa: B023 (used at once)
+            store.history(summary.first_kept),
         )
+        made = summed_up(summary, old, rules, roll.members(), _left(roll))
+        if made.first_kept == summary.first_kept:
+            return summary
+        store.trim(made, who)
+        summary = made
 
-    def state(self) -> ClientState:
-        return self._state
 
-
-def _provenance(name: str, rules: Rules, devices: int) -> dict[str, Any]:
+def _provenance(name: str, all_versions: RulesVersions, first: int, last: int, devices: int) -> dict[str, Any]:
+    """Of the rounds from `first` to `last`; those before are summed up, and not in the trajectory."""
+    versions = all_versions.in_force(last)
+    versions = versions[versions.index(all_versions.at(first)) :]
+    rules = versions[-1].rules
     settings = rules.settings()
+    averaging = {"remember": rules.averaging.remember, "by": rules.averaging.by}
+    told = [{"number": one.number, "since": one.since, **one.settings} for one in versions]
+    earlier = [
+        {
+            "rounds": after.since - max(one.since, first),
+            "mechanism": one.rules.mechanism.settings(),
+            "averaging": averaging,
+        }
+        for one, after in pairwise(versions)
+    ]
     return {
         "turnout": __version__,
         "run": name,
+        **({"first_round": first} if first else {}),
         "clients": devices,
         "mechanism": settings["mechanism"],
         "controller": settings["controller"],
         "start": settings["start"],
-        "averaging": {"remember": rules.averaging.remember, "by": rules.averaging.by},
+        "averaging": averaging,
         "safety": settings["safety"],
+        **({"rules": told, "earlier": earlier} if earlier else {}),
         "seed": None,
         "engine": "coordinator",
         "engine_reason": "a coordinator and real devices",

@@ -5,11 +5,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from dataclasses import replace
 from enum import Enum
 
 import numpy as np
 
-from turnout.service import MISSING, NO, YES, Codes, Position
+from turnout.service import MISSING, NO, YES, Codes, Position, RulesVersion
 from turnout.service.coordinator.enrolment import Roll
 
 
@@ -29,18 +30,21 @@ class OpenRound:
         position: where the run stands: the round and its signal.
         roll: the devices.
         opened: when, on the coordinator's clock.
+        version: of the rules, under which it is decided and closed.
 
     Attributes:
         number: of the round.
-        offer: what is sent to devices, as JSON.
+        offered, offer: what is sent to devices; and the same as JSON.
         heard: how many have reported.
         due: how many it still waits for.
         closing: it is being written to the database: no report can be added any more.
         held: the requests that wait for it to close.
     """
 
-    def __init__(self, position: Position, roll: Roll, opened: float) -> None:
-        self.position, self.number, self.offer = position, position.round, position.offer.body()
+    def __init__(self, position: Position, roll: Roll, opened: float, version: RulesVersion) -> None:
+        self.position, self.number, self.version = position, position.round, version
+        self.offered = replace(position.offer, rules=version.name)
+        self.offer = self.offered.body()
         self.opened, self.closing, self.held = opened, False, _HeldRequests()
         self._codes, self._roll = bytearray(len(roll)), roll
         self.heard, self.due = 0, sum(map(roll.is_awaited, range(len(roll))))

@@ -16,7 +16,7 @@ from typing import Any
 from turnout.algorithm import Presence, widest
 from turnout.errors import invalid
 from turnout.privacy import LOST_ROUNDS, PublicAccount, shown
-from turnout.service import ClosedRound, Log, budget_of, unpack_presence
+from turnout.service import ClosedRound, Log, RulesVersion, budget_of, unpack_presence
 from turnout.service.coordinator.coordinator import Coordinator
 from turnout.service.coordinator.enrolment import issue_codes, why_left
 from turnout.service.coordinator.listing import MOST_SITES, code_list, device_list, one_code, site_list
@@ -45,20 +45,19 @@ class Overview:
 
     def __init__(self, coordinator: Coordinator) -> None:
         self._sync, self._events, self._replays = coordinator.sync, coordinator.events, coordinator.devices.replays
-        self._began, rules = self._sync.clock(), self._sync.rules
-        self._public = PublicAccount(rules.mechanism, rules.delta, rules.observers[0])
-        self._account = self._count_up(0)
+        self._began, self._restored = self._sync.clock(), False
+        self._account: dict[str, Any] = {}
+        self._account_rules()
         self._rounds: deque[dict[str, Any]] = deque(maxlen=REMEMBERED)
         self._why, self._lines = dict[int, str](), 0
         self._troubles, self._looks = dict[str, str](), 0
 
     async def load(self) -> None:
         """Read the last rounds from the store, and whether it was ever restored; once, before anyone looks."""
-        sync, rules = self._sync, self._sync.rules
+        sync = self._sync
         if any(change.what == "restored" for change in await self.log()):
-            observer = replace(rules.observers[0], assuming=(*rules.assuming, LOST_ROUNDS))
-            self._public = PublicAccount(rules.mechanism, rules.delta, observer)
-            self._account = self._count_up(0)
+            self._restored = True
+            self._account_rules()
         await self._read_why()
         first = max(0, sync.open.number - REMEMBERED)
         self._rounds.extend(await sync.call(lambda: list(map(_as_numbers, sync.store.history(first)))))
@@ -74,7 +73,9 @@ class Overview:
                 self._log_troubles()
             reports = self._reports_at_most()
             if 1.005 * reports > self._account["reports"] >= EXACT_REPORTS:
-                self._account = await asyncio.to_thread(self._count_up, _with_room(reports))
+                accounted = self._accounted
+                found = await asyncio.to_thread(self._count_up, _with_room(reports))
+                self._account = found if accounted is self._accounted else self._account
             version = await self._events.changed(version)
 
     def unready(self) -> str:
@@ -107,6 +108,7 @@ class Overview:
             "deadline": rules.timing.deadline,
             "leader": sync.leads,
             "version": __version__,
+            "rules": self._rules(),
             "uptime": round(sync.clock() - self._began, 1),
             "account": self._at_most(),
             "budget": budget_of(rules),
@@ -202,6 +204,27 @@ class Overview:
         weight = float(members.weight[members.here & self._presence().expected].sum())
         return [float(chance) * weight for chance in widest(self._sync.rules.mechanism)]
 
+    def _rules(self) -> dict[str, Any]:
+        """Which version of the rules the open round has, since when, and the newest one if it is not in force yet."""
+        now, newest = self._sync.open.version, self._sync.versions[-1]
+        coming = newest.number != now.number and newest.since > self._sync.open.number
+        following = {"version": newest.number, "since": newest.since} if coming else None
+        return {"version": now.number, "since": now.since, "next": following}
+
+    def _account_rules(self) -> None:
+        """Begin the account again: of all mechanisms that have been in force, each with its rounds."""
+        sync, now = self._sync, self._sync.open.version
+        used = sync.versions.in_force(sync.open.number)
+        used = [one for one, before in zip(used, [None, *used], strict=False) if not before or _other(one, before)]
+        ends = [one.since for one in used[1:]]
+        earlier = [(one.rules.mechanism, end - one.since) for one, end in zip(used, ends, strict=False)]
+        observer = now.rules.observers[0]
+        if self._restored:
+            observer = replace(observer, assuming=(*now.rules.assuming, LOST_ROUNDS))
+        self._accounted = now
+        self._public = PublicAccount(now.rules.mechanism, now.rules.delta, observer, earlier)
+        self._account = self._count_up(0)
+
     def _reports_at_most(self) -> int:
         """That any device has made in this run: in every round, the open one and those that a restore has lost."""
         return max(self._sync.open.number, self._replays.most()) + 1
@@ -209,6 +232,8 @@ class Overview:
     def _at_most(self) -> dict[str, Any]:
         """An upper bound on what any device has given away."""
         reports = self._reports_at_most()
+        if self._accounted is not self._sync.open.version:
+            self._account_rules()
         if reports > self._account["reports"]:
             self._account = self._count_up(_with_room(reports))
         return self._account
@@ -227,6 +252,10 @@ class Overview:
             "against": public.against,
             "assumptions": list(total.assumptions),
         }
+
+
+def _other(one: RulesVersion, before: RulesVersion) -> bool:
+    return one.mechanism != before.mechanism
 
 
 def _with_room(reports: int) -> int:

@@ -10,7 +10,7 @@ import numpy as np
 from turnout.service import Log, close
 from turnout.service.coordinator.closed_rounds import Replays
 from turnout.service.coordinator.store_sync import StoreSync
-from turnout.service.store import STOPPED, StaleRound, StoreProblem
+from turnout.service.store import STOPPED, OtherTables, StaleRound, StoreProblem
 
 POLL = 0.5
 """Seconds between two looks at the store for what others have changed; a tenth of it where it is shared."""
@@ -41,6 +41,7 @@ class RoundLoop:
 
         Raises:
             StoreProblem: another process has the store.
+            OtherTables: a newer turnout has changed them. This one ends, so that it does not keep the lead.
         """
         sync, events = self._sync, self._sync.events
         await sync.take_lead()
@@ -54,6 +55,8 @@ class RoundLoop:
                 sync.failing = False
             except StaleRound:
                 self._looked = -math.inf  # another has closed it: look at once
+            except OtherTables:
+                raise
             except StoreProblem as problem:
                 sync.failing = True
                 events.count("store failures")

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from turnout.errors import invalid
-from turnout.service import check_run_name, first_position, rules_from_settings
+from turnout.service import check_run_name, differences, first_position, rules_from_settings, settings_over
 from turnout.service.coordinator.coordinator import Coordinator
 from turnout.service.coordinator.device_app import DeviceApp
 from turnout.service.coordinator.overview import Overview
@@ -53,7 +53,7 @@ class Place:
 
 
 def begin_or_continue(store: Store, name: str | None, given: Mapping[str, Any]) -> Run:
-    """The store's run; begun, if there is none. What is fixed when a run begins cannot be given otherwise later.
+    """The store's run; begun, if there is none. Rules that are given must be those of its newest version.
 
     Args:
         store: open.
@@ -69,7 +69,8 @@ def begin_or_continue(store: Store, name: str | None, given: Mapping[str, Any]) 
         return _begin(store, name, given, capacity)
     if name is not None and name != run.name:
         raise invalid("run", f"{run.name!r}, as the store has it", repr(name), "begin another run in another store")
-    _refuse_other(run.settings, _settings(_over(run.settings, given)))
+    has = _settings(store.rules()[-1].settings)
+    _refuse_other(has, _settings(settings_over(has, given)))
     if capacity is not None and capacity != store.control().capacity:
         remedy = "change it with `turnout operate capacity`, or on the operator's page"
         raise invalid("capacity", f"{store.control().capacity:g}, as the store has it", capacity, remedy)
@@ -93,24 +94,14 @@ def _settings(given: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _over(has: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of a run with those that are given in their place; a table of another kind as a whole."""
-    found = dict(has)
-    for name, value in given.items():
-        known = has.get(name)
-        same = isinstance(value, dict) and isinstance(known, dict) and value.get("kind") in (None, known.get("kind"))
-        found[name] = {**known, **value} if same else value  # type: ignore[dict-item]
-    return found
-
-
-def _refuse_other(has: Mapping[str, Any], given: Mapping[str, Any], path: str = "") -> None:
-    for name in sorted({*has, *given}):
-        one, other = has.get(name), given.get(name)
-        if isinstance(one, dict) and isinstance(other, dict):
-            _refuse_other(one, other, f"{path}{name}.")
-        elif one != other:
-            remedy = "a run's rules are fixed when it begins: leave it out, or begin another run in another store"
-            raise invalid(f"{path}{name}", f"{one!r}, as the store's run has it", repr(other), remedy)
+def _refuse_other(has: Mapping[str, Any], given: Mapping[str, Any]) -> None:
+    """Refuse other rules than the newest version has, and name all that differs."""
+    found = list(differences(has, given))
+    if found:
+        names = ", ".join(name for name, _, _ in found)
+        have = ", ".join(f"{one!r}" for _, one, _ in found)
+        remedy = "leave it out; `turnout operate rules` changes what may change in a run, and says what may not"
+        raise invalid(names, f"{have}, as the store's run has it", ", ".join(f"{it!r}" for *_, it in found), remedy)
 
 
 async def serve(

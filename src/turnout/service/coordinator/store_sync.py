@@ -16,13 +16,12 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
-from turnout.service import REFUSED, ClosedRound, Log, Offer, Position, Rules, rules_from_settings
+from turnout.service import REFUSED, ClosedRound, Log, Offer, Position, Rules, RulesVersion, RulesVersions
 from turnout.service.coordinator.closed_rounds import ClosedRounds
 from turnout.service.coordinator.enrolment import Roll
 from turnout.service.coordinator.events import Events, at_most
 from turnout.service.coordinator.open_round import OpenRound
 from turnout.service.store import PAUSED, TAKEN, Control, Device, Enrolment, Run, Store, StoreProblem
-from turnout.settings import Table
 
 LONGEST_LOOK = 5.0
 """Seconds for which a request waits for the next look at a shared store."""
@@ -41,7 +40,8 @@ class StoreSync:
         clock: seconds that never go back.
 
     Attributes:
-        run, rules: what the store is about; they never change.
+        run: what the store is about; it never changes.
+        versions: of its rules.
         roll: its devices.
         control: what the operator has set.
         open: the open round.
@@ -60,16 +60,22 @@ class StoreSync:
             raise StoreProblem("the store has no run yet: begin one with `turnout serve --capacity …`")
         self.store, self.events, self.clock = store, events, clock
         self.run: Run = run
-        self.rules: Rules = rules_from_settings(Table(dict(run.settings)))
         self.control: Control = store.control()
         self.roll = Roll()
         self.roll.take(store.devices())
         self.roll.revision = self.control.revision
-        self.open = OpenRound(store.position(), self.roll, clock())
+        position = store.position()  # before the rules: a version is stored before a round of it is open
+        self.versions = RulesVersions(store.rules())
+        self.open = OpenRound(position, self.roll, clock(), self.versions.at(position.round))
         self.closed = ClosedRounds(store, self.open.number)
         self.leads = self.failing = False
         self._looked = asyncio.Event()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="store")
+
+    @property
+    def rules(self) -> Rules:
+        """Those of the open round; they never change while it is open."""
+        return self.open.version.rules
 
     async def call(self, job: Callable[..., Result], *arguments: Any, **named: Any) -> Result:
         """Have a job done by the one thread that may use the store."""
@@ -93,7 +99,8 @@ class StoreSync:
     async def look(self) -> None:
         """Take in what others have changed: the operator's commands, other coordinators."""
         now = self.clock()
-        seen = await self.call(_look, self.store, self.open.number, self.roll.revision)
+        seen = await self.call(_look, self.store, self.open.number, self.roll.revision, len(self.versions))
+        self._take_versions(seen.versions)
         self._take_control(seen.control)
         self._take_devices(seen.devices)
         self.roll.revision = max(self.roll.revision, seen.control.revision)
@@ -165,10 +172,11 @@ class StoreSync:
         open = self.open
         open.closing = True
         try:
-            control = await self.call(_close, self.store, closed, position)
+            control, versions = await self.call(_close, self.store, closed, position, len(self.versions))
         except BaseException:
             open.closing = False  # more may come in until the next try
             raise
+        self._take_versions(versions)
         self._take_control(control)
         self._take_closed(closed, position, when)
 
@@ -200,7 +208,7 @@ class StoreSync:
             if all(device is None or device.joined >= self.open.number for device in found):
                 break
         self.events.counters["enrolments"] += sum(device is not None for device in found)
-        return found, self.open.position.offer
+        return found, self.open.offered
 
     def _take_lead(self, leads: bool) -> None:
         if leads and not self.leads:
@@ -217,6 +225,12 @@ class StoreSync:
         self.control = control
         self._tell()
 
+    def _take_versions(self, versions: Sequence[RulesVersion]) -> None:
+        new = [version for version in versions if version.number > len(self.versions)]
+        if new:
+            self.versions = RulesVersions([*self.versions, *new])
+            self._tell()
+
     def _take_devices(self, devices: Sequence[Device]) -> None:
         if devices:
             self.roll.take(devices)
@@ -229,7 +243,10 @@ class StoreSync:
         _log_reach(self.closed.last, closed)
         self.closed.add(closed, when)
         self.roll.note(closed.codes)
-        self.open = OpenRound(position, self.roll, self.clock())
+        version = self.versions.at(position.round)
+        if version is not before.version:
+            log.info("rules in force", version=version.number, round=position.round)
+        self.open = OpenRound(position, self.roll, self.clock(), version)
         before.held.release(math.inf)
         events.counters["rounds"] += 1
         if closed.frozen:
@@ -265,10 +282,11 @@ class _Seen(NamedTuple):
     devices: list[Device]
     position: Position
     closed: list[ClosedRound]
+    versions: list[RulesVersion]
     leads: bool | None
 
 
-def _look(store: Store, open: int, revision: int) -> _Seen:
+def _look(store: Store, open: int, revision: int, versions: int) -> _Seen:
     control = store.control()
     devices = store.devices(revision) if control.revision > revision else []
     position = store.position()
@@ -276,11 +294,15 @@ def _look(store: Store, open: int, revision: int) -> _Seen:
     for number in range(open, position.round):
         found = store.closed(number)
         if found is None:
+            if number < store.summary().first_kept:
+                raise StoreProblem(f"round {number} was trimmed while this coordinator slept: start it again")
             raise StoreProblem(f"round {number} is missing in the database: restore a backup")
         closed.append(found)
-    return _Seen(control, devices, position, closed, store.lead() if store.shared else None)
+    changed = position.round > open or control.revision > revision
+    new = store.rules(versions) if changed else []  # after the position: a version is stored before its first round
+    return _Seen(control, devices, position, closed, new, store.lead() if store.shared else None)
 
 
-def _close(store: Store, closed: ClosedRound, position: Position) -> Control:
+def _close(store: Store, closed: ClosedRound, position: Position, versions: int) -> tuple[Control, list[RulesVersion]]:
     store.close_round(closed, position)
-    return store.control()  # the mode may have changed with it
+    return store.control(), store.rules(versions)  # the mode may have changed with it, and the next round's rules

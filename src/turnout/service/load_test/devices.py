@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -11,7 +13,7 @@ from turnout.algorithm import Averaging, Coins, Mechanism, Prior, client_step, m
 from turnout.client import History
 from turnout.errors import invalid
 from turnout.problem import ENROLMENT, Costs
-from turnout.service import Offer, ProtocolProblem, Welcome
+from turnout.service import Offer, Proposal, ProtocolProblem, Welcome
 from turnout.service.load_test.record import Bits, FleetRecord
 from turnout.settings import Table
 
@@ -107,6 +109,7 @@ class Devices:
     Attributes:
         history: what each has participated in.
         reported: the round whose report is on its way, shape (devices,).
+        agreed: the version of the rules that each has agreed to.
     """
 
     def __init__(self, costs: Costs, coins: Coins, welcome: Welcome, record: FleetRecord, keep: int | None) -> None:
@@ -114,11 +117,14 @@ class Devices:
         self.welcome, self._costs, self._coins, self._record, self._keep = welcome, costs, coins, record, keep
         self._averaging = Averaging(welcome.remember, welcome.by)
         self.history = History.begin(Prior(welcome.prior_average, welcome.prior_rounds), self._averaging, count)
-        self._mechanism: Mechanism = mechanism_from_settings(Table(welcome.mechanism, "mechanism"))
+        self._mechanisms: dict[str, Mechanism] = {}
+        self.agreed = np.full(count, "", dtype=object)
+        self._propose(welcome.offer.rules, welcome.mechanism)
         self._weights = np.ones(count, np.int64)
         self._draws = self._coins.uniform(np.arange(count), 0, ENROLMENT)
         self._memory: Costs | None = None
-        self._stale = self._mechanism.releases_once
+        self._releasing: Mechanism | None = None
+        self._stale = True
         self.reported = np.full(count, NEVER)
         record.weights = self._weights
 
@@ -128,13 +134,31 @@ class Devices:
         Raises:
             ProtocolProblem: it received something else than the first one.
         """
-        for name in ("run", "prior_average", "prior_rounds", "remember", "by", "mechanism"):
+        for name in ("run", "prior_average", "prior_rounds", "remember", "by"):
             if getattr(welcome, name) != getattr(self.welcome, name):
                 raise ProtocolProblem(f"all devices must receive the same {name}: not one run's coordinator")
+        self._propose(welcome.offer.rules, welcome.mechanism)
+        self.agreed[device] = welcome.offer.rules
         if welcome.weight != self._weights[device]:
             self._weights[device] = welcome.weight
-            self._stale = self._mechanism.releases_once
+            self._stale = True
         self.history.last[device] = welcome.offer.round - 1
+
+    def agree(self, batch: Batch, proposal: Proposal) -> None:
+        """These devices agree to a version of the rules: nobody here has limits."""
+        self._propose(proposal.offer.rules, proposal.mechanism)
+        self.agreed[batch] = proposal.offer.rules
+
+    def to_ask(self, batch: Batch, offer: Offer) -> Bits:
+        """Who must agree to the rules of an offer before it decides, shape (batch,)."""
+        found: Bits = (self.agreed[batch] != offer.rules) & (self.history.last[batch] < offer.round)
+        return found
+
+    def _propose(self, rules: str, settings: Mapping[str, Any]) -> None:
+        mechanism: Mechanism = mechanism_from_settings(Table(settings, "mechanism"))
+        known = self._mechanisms.setdefault(rules, mechanism)
+        if known.settings() != mechanism.settings():
+            raise ProtocolProblem("all devices must receive the same mechanism: not one run's coordinator")
 
     def settle(self, batch: Batch, round: int, counted: bool, heard: tuple[float, float]) -> int:
         """These devices have an answer to their report of a round; returns how many had another answer before.
@@ -169,11 +193,11 @@ class Devices:
         return seen.bits[batch]
 
     def _toss(self, batch: Batch, offer: Offer) -> Bits:
-        before = self.history.before(offer.round, batch)
+        before, mechanism = self.history.before(offer.round, batch), self._mechanisms[offer.rules]
         step = client_step(
             self._costs[batch],
-            self._mechanism[batch],
-            replace(before, memory=self._released(batch)),
+            mechanism[batch],
+            replace(before, memory=self._released(batch, mechanism)),
             offer.signal,
             self._coins.uniform(batch, offer.round),
             weights=self._weights[batch],
@@ -182,8 +206,12 @@ class Devices:
         self.history.add(offer.round, before, step.state, batch)
         return step.participates
 
-    def _released(self, batch: Batch) -> Costs | None:
+    def _released(self, batch: Batch, mechanism: Mechanism) -> Costs | None:
+        """What these devices act on, where their mechanism releases once: the first release, as a ledger has it."""
+        if not mechanism.releases_once:
+            return None
         if self._stale:  # the same draws again: only the release of a device whose weight became known differs
-            self._memory = self._mechanism.enrol(self._costs, self._draws, self._weights)
+            self._releasing = self._releasing or mechanism
+            self._memory = self._releasing.enrol(self._costs, self._draws, self._weights)
             self._stale = False
         return None if self._memory is None else self._memory[batch]

@@ -26,9 +26,11 @@ from turnout.service import (
     ENROL,
     REPORT,
     ROUND,
+    RULES,
     Address,
     Answer,
     Offer,
+    Proposal,
     ProtocolProblem,
     Report,
     Welcome,
@@ -48,7 +50,7 @@ TICK = 0.05
 PAUSE = 1.0
 """Seconds before something is tried again, unless the coordinator says when."""
 
-ENROLLING, REPORTING, ASKING = 1, 2, 3
+ENROLLING, REPORTING, ASKING, AGREEING = 1, 2, 3, 4
 """What a device awaits an answer to."""
 
 JOINING, ACTIVE, CUT, DONE, OUT = range(5)
@@ -218,6 +220,11 @@ class Fleet:
             self._objected(batch, read_json(arrival.body), offers)
         elif arrival.kind == ASKING and arrival.status == 200:
             offers[Offer.read(read_json(arrival.body))].append(batch)
+        elif arrival.kind == AGREEING and arrival.status == 200:
+            assert self._devices is not None
+            proposal = Proposal.read(read_json(arrival.body))
+            self._devices.agree(batch, proposal)
+            offers[proposal.offer].append(batch)
         else:
             self._leave(batch, "refused" if arrival.kind == ENROLLING else "sent away")
 
@@ -292,9 +299,10 @@ class Fleet:
         for device in batch.tolist():
             self._board.later(self._rehearsal.pause(PAUSE), self._ask, device)
 
-    def _ask(self, device: int) -> None:
-        request = request_head(self._address, "GET", ROUND, token=self.record.tokens[device])
-        self._board.send(device, ASKING, request + b"\r\n")
+    def _ask(self, device: int, kind: int = ASKING) -> None:
+        path = ROUND if kind == ASKING else RULES
+        request = request_head(self._address, "GET", path, token=self.record.tokens[device])
+        self._board.send(device, kind, request + b"\r\n")
 
     def _go_on(self, batch: Batch, offer: Offer) -> None:
         """Decide a round and report it; or be done, or be cut off."""
@@ -307,6 +315,11 @@ class Fleet:
             self._where[device] = CUT
             self._board.hang_up(device)
         batch = batch[~away]
+        if self._devices is not None and len(batch):
+            unknown = self._devices.to_ask(batch, offer)
+            for device in batch[unknown].tolist():
+                self._ask(device, AGREEING)
+            batch = batch[~unknown]
         if len(batch):
             self._report(batch, offer)
         if not self._rehearsal.is_out(self._newest):
@@ -318,7 +331,8 @@ class Fleet:
         assert self._devices is not None
         bits = self._devices.decide(batch, offer)
         run = self.record.run
-        no, yes = (with_body(Report(run, offer.round, bit).body()) for bit in (False, True))
+        agreed = str(self._devices.agreed[batch[0]])  # all of a batch have the same, unless they send what is on file
+        no, yes = (with_body(Report(run, offer.round, bit, rules=agreed).body()) for bit in (False, True))
         delays = self._rehearsal.delays(batch)
         for device, bit, delay in zip(batch.tolist(), bits.tolist(), delays.tolist(), strict=True):
             request = self._heads[device] + (yes if bit else no)

@@ -96,7 +96,7 @@ def _contents(copy: SqliteStore) -> Restored:
     """What a copy holds, after all of its rounds have been read."""
     run, position = copy.run(), copy.position()
     closed_at = {closed.round: closed.closed_at for closed in copy.history()}
-    if run is None or list(closed_at) != list(range(position.round)):
+    if run is None or list(closed_at) != list(range(copy.summary().first_kept, position.round)):
         raise StoreProblem(f"{copy.place}: closed rounds are missing from it: use another copy")
     as_of = max([run.begun_at, *closed_at.values(), *(change.at for change in copy.changes())])
     members = sum(device.left is None for device in copy.devices())

@@ -245,7 +245,7 @@ class PostgresStore(SqlStore):
                     tables.do(statement)
                 tables.do("INSERT INTO meta VALUES ('schema', ?)", str(store.SCHEMA))
             version = tables.one("SELECT value FROM meta WHERE name = 'schema' FOR UPDATE") or ("0",)
-            migrate(tables, int(version[0]), store.SCHEMA, POSTGRES_TYPES, self.place)
+            migrate(tables, int(version[0]), store.SCHEMA, POSTGRES_TYPES, self.place, _TRIGGERS)
 
         self._transaction("BEGIN", work, again=True)
 
@@ -416,7 +416,6 @@ def _own(sql: str) -> bytes:
 
 
 def _creation() -> list[str]:
-    refuse = "EXECUTE FUNCTION refuse_change()"
     return [
         f"CREATE SCHEMA IF NOT EXISTS {SCHEMA_NAME}",
         *creation(POSTGRES_TYPES),
@@ -425,6 +424,43 @@ def _creation() -> list[str]:
         "CREATE INDEX reports_by_batch ON reports (round, batch)",
         "CREATE FUNCTION refuse_change() RETURNS trigger LANGUAGE plpgsql AS "
         "$$ BEGIN RAISE EXCEPTION 'this table is only ever added to'; END $$",
-        *(f"CREATE TRIGGER unchanged BEFORE UPDATE OR DELETE ON {table} FOR EACH ROW {refuse}" for table in ADDED_TO),
-        *(f"CREATE TRIGGER untruncated BEFORE TRUNCATE ON {table} FOR EACH STATEMENT {refuse}" for table in ADDED_TO),
+        _REFUSE_UNSUMMED,
+        *_only_added_to(),
     ]
+
+
+_REFUSE_UNSUMMED = (
+    "CREATE OR REPLACE FUNCTION refuse_unsummed() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN "
+    f"IF OLD.round >= (SELECT coalesce(max(first_kept), 0) FROM {SCHEMA_NAME}.trimmed) THEN "
+    "RAISE EXCEPTION 'this table is only ever added to'; END IF; RETURN OLD; END $$"
+)
+
+
+def _only_added_to(*tables: str) -> list[str]:
+    """The triggers of these tables, of all unless given; rounds that are summed up may be deleted."""
+    refuse, statements = "EXECUTE FUNCTION refuse_change()", []
+    for table in tables or ADDED_TO:
+        on = "UPDATE" if table == "books" else "UPDATE OR DELETE"
+        statements += [
+            f"CREATE TRIGGER unchanged BEFORE {on} ON {table} FOR EACH ROW {refuse}",
+            f"CREATE TRIGGER untruncated BEFORE TRUNCATE ON {table} FOR EACH STATEMENT {refuse}",
+        ]
+        if table == "books":
+            statements.append(
+                "CREATE TRIGGER undeleted BEFORE DELETE ON books FOR EACH ROW EXECUTE FUNCTION refuse_unsummed()"
+            )
+    return statements
+
+
+_TRIGGERS = {
+    1: [
+        *(
+            f"DROP TRIGGER IF EXISTS {name} ON {table}"
+            for table in ("books", "rules", "trimmed")
+            for name in ("unchanged", "untruncated", "undeleted")
+        ),
+        _REFUSE_UNSUMMED,
+        *_only_added_to("books", "rules", "trimmed"),
+    ]
+}
+"""What `migrate` does beside the shared statements."""

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
-from turnout.service import ClosedRound, Position, pack_codes, unpack_codes
+from turnout.service import ClosedRound, Position, RulesVersion, pack_codes, unpack_codes
 from turnout.service.store.store import Change, Code, Control, Device, Names, Run, StoreProblem
 
 Row = tuple[Any, ...]
@@ -62,11 +62,17 @@ COLUMNS: Mapping[str, Mapping[str, str]] = {
         "beyond_reach": "WHOLE NULL",
     },
     "log": {"line": "INTEGER PRIMARY KEY", "at": "REAL", "who": "TEXT", "what": "TEXT", "detail": "TEXT"},
+    "rules": {"number": "INTEGER PRIMARY KEY", "since": "WHOLE", "settings": "TEXT", "at": "REAL", "who": "TEXT"},
+    "trimmed": {"first_kept": "INTEGER PRIMARY KEY", "at": "REAL", "who": "TEXT", "summary": "BYTES"},
 }
-"""Every table with its columns; nothing is NULL unless it says so. A copy of a run is a copy of these."""
+"""Every table with its columns; nothing is NULL unless it says so. A copy of a run is a copy of these.
 
-ADDED_TO = ("books", "log")
-"""Tables that are only ever added to: the database itself refuses to change or delete their rows."""
+`rules` has the versions after the first, which is in `run`. A row of `trimmed` sums up the closed rounds before
+`first_kept`, which are deleted in the same transaction."""
+
+ADDED_TO = {"books": "round", "log": "line", "rules": "number", "trimmed": "first_kept"}
+"""Tables that are only ever added to, and their keys: the database itself refuses to change or delete their rows. Of
+`books` alone, those rounds may be deleted that a row of `trimmed` sums up."""
 
 SQLITE_TYPES = {"WHOLE": "INTEGER", "BYTES": "BLOB", "REAL": "REAL"}
 POSTGRES_TYPES = {"WHOLE": "BIGINT", "BYTES": "BYTEA", "REAL": "DOUBLE PRECISION", "INTEGER": "BIGINT"}
@@ -82,6 +88,10 @@ MIGRATIONS: dict[int, Sequence[str]] = {
             for name in NAMES
         ),
         "ALTER TABLE codes ADD COLUMN voided_at REAL",
+        "CREATE TABLE rules (number INTEGER PRIMARY KEY, since WHOLE NOT NULL, settings TEXT NOT NULL, "
+        "at REAL NOT NULL, who TEXT NOT NULL)",
+        "CREATE TABLE trimmed (first_kept INTEGER PRIMARY KEY, at REAL NOT NULL, who TEXT NOT NULL, "
+        "summary BYTES NOT NULL)",
     ],
 }
 """Statements that bring version v to v + 1, by v; `WHOLE`, `BYTES` and `REAL` stand for the database's own types."""
@@ -144,8 +154,22 @@ def selection(table: str, rest: str = "") -> str:
     return f"SELECT {', '.join(COLUMNS[table])} FROM {table} {rest}"
 
 
-def migrate(tables: Tables, found: int, wanted: int, types: Mapping[str, str], place: str) -> None:
+def migrate(
+    tables: Tables,
+    found: int,
+    wanted: int,
+    types: Mapping[str, str],
+    place: str,
+    triggers: Mapping[int, Sequence[str]] | None = None,
+) -> None:
     """Bring the tables from the version found to the one wanted, within the transaction that found it.
+
+    Args:
+        tables: of the store.
+        found, wanted: the versions.
+        types: the database's own names of the types.
+        place: for messages.
+        triggers: statements that follow `MIGRATIONS`, by version: triggers differ by database.
 
     Raises:
         StoreProblem: they are of a newer version, or of one from which no way leads.
@@ -159,6 +183,8 @@ def migrate(tables: Tables, found: int, wanted: int, types: Mapping[str, str], p
             raise StoreProblem(f"{place}: version {version} cannot be changed to {wanted}: use the turnout of its time")
         for statement in MIGRATIONS[version]:
             tables.do(_spelt(statement, types))
+        for statement in (triggers or {}).get(version, ()):
+            tables.do(statement)
     if found != wanted:
         tables.do("UPDATE meta SET value = ? WHERE name = 'schema'", str(wanted))
 
@@ -249,6 +275,17 @@ def closed_of(row: Row) -> ClosedRound:
     codes = unpack_codes(bytes(packed), slots)
     counts, seen = (participants, demand, members, heard), (int(expected or 0), bool(beyond_reach))
     return ClosedRound(round, signal, capacity, codes, *counts, bool(frozen), seconds, closed_at, *seen)
+
+
+def version_of(row: Row) -> RulesVersion:
+    """From table `rules`."""
+    number, since, settings, at, who = row
+    return RulesVersion(number, since, json.loads(settings), at, who)
+
+
+def version_row(version: RulesVersion) -> Row:
+    """For table `rules`."""
+    return (version.number, version.since, json.dumps(dict(version.settings)), float(version.at), version.who)
 
 
 def change_of(row: Row) -> Change:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from turnout.errors import invalid
-from turnout.service import MISSING, YES, ClosedRound, Codes, Position
+from turnout.service import MISSING, YES, ClosedRound, Codes, Position, RulesVersion, Summary, differences
 from turnout.service.store import store
 from turnout.service.store.schema import (
     COLUMNS,
@@ -32,6 +32,8 @@ from turnout.service.store.schema import (
     run_of,
     run_row,
     selection,
+    version_of,
+    version_row,
 )
 from turnout.service.store.store import (
     DRAINING,
@@ -46,6 +48,7 @@ from turnout.service.store.store import (
     Device,
     Enrolment,
     Names,
+    OtherTables,
     Run,
     StaleRound,
     StoreProblem,
@@ -85,7 +88,7 @@ class SqlStore:
         """Check that no newer turnout has changed the tables; `lock` keeps other writers out."""
         found = tables.one(f"SELECT value FROM meta WHERE name = 'schema' {lock}")
         if found != (str(store.SCHEMA),):
-            raise StoreProblem(f"{self.place}: another turnout has changed the tables: start again with that version")
+            raise OtherTables(f"{self.place}: another turnout has changed the tables: start again with that version")
 
     def _codes(self, tables: Tables, codes: Sequence[bytes]) -> dict[bytes, Row]:
         """The rows of these codes that there are."""
@@ -121,13 +124,15 @@ class SqlStore:
     def change(self, who: str, *, capacity: float | None = None, mode: str | None = None) -> Control:
         """Set one of them or both; the log has the old and new values, or nothing if they are the same."""
         if capacity is not None:
-            run = self.run()
-            check_capacity(capacity, None if run is None else run.settings.get("safety", {}).get("hard_limit"))
+            check_capacity(capacity, None)
         if mode is not None and mode not in MODES:
             raise invalid("mode", f"one of {', '.join(MODES)}", repr(mode), "'paused' closes no round until 'running'")
 
         def work(tables: Tables) -> Control:
-            old = control_of(self._state(tables))
+            state = self._state(tables)
+            old = control_of(state)
+            if capacity is not None:
+                self._check_limits(tables, capacity, position_of(state).round)
             new = replace(
                 old,
                 capacity=old.capacity if capacity is None else float(capacity),
@@ -136,6 +141,57 @@ class SqlStore:
             return self._set_control(tables, old, new, who)
 
         return self._write(work, again=True)
+
+    def rules(self, after: int = 0) -> list[RulesVersion]:
+        """The versions of the rules with a number above `after`, the oldest first; the first is the run's own."""
+        return self._read(lambda tables: self._versions(tables, after))
+
+    def change_rules(self, settings: Mapping[str, Any], after: int, who: str, since: int = 0) -> RulesVersion:
+        """Make a new version of the rules; the audit log has what differs. The same settings change nothing.
+
+        Raises:
+            StoreProblem: somebody else has made a version since.
+            ValueError: the hard limit would be below the capacity.
+        """
+
+        def work(tables: Tables) -> RulesVersion:
+            state, newest = self._state(tables), self._versions(tables)[-1]
+            changes = list(differences(newest.settings, settings))
+            if not changes:
+                return newest
+            if newest.number != after:
+                raise StoreProblem(f"{self.place}: the rules were changed meanwhile: look at them, and try again")
+            first = max(position_of(state).round + 1, newest.since, since)
+            made = RulesVersion(newest.number + 1, first, dict(settings), time.time(), who)
+            tables.do(insertion("rules"), *version_row(made))
+            control = control_of(state)
+            self._check_limits(tables, control.capacity, position_of(state).round)
+            tables.do("UPDATE state SET revision = ?", control.revision + 1)
+            told = ", ".join(f"{name} {_short(one)} -> {_short(other)}" for name, one, other in changes)
+            _note(tables, who, "rules", f"version {made.number} from round {first} on: {told}")
+            return made
+
+        return self._write(work, again=True)
+
+    def _versions(self, tables: Tables, after: int = 0) -> list[RulesVersion]:
+        later = [version_of(row) for row in tables.all(selection("rules", "WHERE number > ? ORDER BY number"), after)]
+        row = None if after else tables.one(selection("run"))
+        if row is None:
+            return later
+        run = run_of(row)
+        return [RulesVersion(1, 0, run.settings, run.begun_at, "run begun"), *later]
+
+    def _check_limits(self, tables: Tables, capacity: float, round: int) -> None:
+        """No capacity is above a hard limit that is in force, or will be."""
+        versions = self._versions(tables)
+        coming = [version for version in versions if version.since > round]
+        now = next(version for version in reversed(versions) if version.since <= round)
+        for version in (now, *coming):
+            limit = version.settings.get("safety", {}).get("hard_limit")
+            if limit is not None and capacity > limit:
+                where = f" from round {version.since} on" if version.since > round else ""
+                remedy = "lower the one or raise the other: `turnout operate capacity`, `turnout operate rules`"
+                raise invalid("capacity", f"at most the hard limit of {limit:g}{where}", f"{capacity:g}", remedy)
 
     def add_codes(
         self, codes: Sequence[bytes], weight: int, expires_at: float | None, who: str, names: Sequence[Names] = ()
@@ -329,6 +385,34 @@ class SqlStore:
             yield from map(closed_of, page)
             first = page[-1][0] + 1
 
+    def summary(self) -> Summary:
+        """Of the closed rounds that are not stored any more."""
+        return self._read(self._summary)
+
+    def trim(self, summary: Summary, who: str) -> None:
+        """Store the summary and delete the rounds before its first, in one transaction; the audit log has how many.
+
+        Raises:
+            StoreProblem: others have trimmed meanwhile, or these are not closed rounds.
+        """
+
+        def work(tables: Tables) -> None:
+            before, first = self._summary(tables).first_kept, summary.first_kept
+            if first == before:
+                return  # done already, before the connection broke
+            if summary.totals.get("rounds") != first or not before < first < position_of(self._state(tables)).round:
+                raise StoreProblem(f"{self.place}: rounds were trimmed meanwhile: look, and try again")
+            tables.do(insertion("trimmed"), first, time.time(), who, summary.pack())
+            tables.do("DELETE FROM books WHERE round < ?", first)
+            told = f"rounds {before} to {first - 1}: summed up, and deleted"
+            _note(tables, who, "trimmed", told)
+
+        self._write(work, again=True)
+
+    def _summary(self, tables: Tables) -> Summary:
+        row = tables.one("SELECT summary FROM trimmed ORDER BY first_kept DESC LIMIT 1")
+        return Summary() if row is None else Summary.unpack(bytes(row[0]))
+
     def changes(self, first: int = 0) -> list[Change]:
         """The audit log from a line on; the first has number 0."""
         sql = selection("log", "WHERE line >= ? ORDER BY line")
@@ -373,6 +457,8 @@ class SqlStore:
 
     def _was_heard(self, tables: Tables, device: Device) -> bool:
         """Whether it has reported since it joined; a device that has its token does so in one of the first rounds."""
+        if self._summary(tables).was_heard(device.slot, device.joined):
+            return True
         rows = tables.all(selection("books", f"WHERE round >= ? ORDER BY round LIMIT {_FIRST}"), device.joined)
         return any(closed_of(row).code(device.slot) != MISSING for row in rows)
 
@@ -398,6 +484,15 @@ def _note(tables: Tables, who: str, what: str, detail: str) -> None:
     last = tables.one("SELECT max(line) FROM log")
     line = 0 if last is None or last[0] is None else last[0] + 1
     tables.do(insertion("log"), line, time.time(), who, what, detail)
+
+
+def _short(value: object) -> str:
+    """A setting in the audit log; a list is not written out."""
+    if value is None:
+        return "none"
+    return (
+        f"{value:g}" if isinstance(value, float) else f"{len(value)} numbers" if isinstance(value, list) else f"{value}"
+    )
 
 
 def _named(names: Sequence[Names]) -> str:

@@ -137,7 +137,7 @@ class SqliteStore(SqlStore):
                     tables.do(statement)
                 tables.do("INSERT INTO meta VALUES ('schema', ?)", str(store.SCHEMA))
             version = tables.one("SELECT value FROM meta WHERE name = 'schema'") or ("0",)
-            migrate(tables, int(version[0]), store.SCHEMA, SQLITE_TYPES, self.place)
+            migrate(tables, int(version[0]), store.SCHEMA, SQLITE_TYPES, self.place, _TRIGGERS)
 
         self._transaction(ALONE, work)
 
@@ -308,15 +308,32 @@ def _forget(part: Path) -> None:
             continue
 
 
-def _only_added_to() -> list[str]:
-    refusal = "BEGIN SELECT RAISE(ABORT, 'this table is only ever added to'); END"
+_REFUSAL = "BEGIN SELECT RAISE(ABORT, 'this table is only ever added to'); END"
+
+
+def _only_added_to(*tables: str) -> list[str]:
+    """The triggers of these tables, of all unless given; rounds that are summed up may be deleted."""
     statements = []
-    for table in ADDED_TO:
-        key = "round" if table == "books" else "line"
+    for table in tables or ADDED_TO:
+        key = ADDED_TO[table]
         taken = f"WHEN EXISTS (SELECT 1 FROM {table} WHERE {key} = NEW.{key})"  # INSERT OR REPLACE deletes silently
+        summed = "WHEN OLD.round >= (SELECT coalesce(max(first_kept), 0) FROM trimmed)" if table == "books" else ""
         statements += [
-            f"CREATE TRIGGER {table}_unchanged BEFORE UPDATE ON {table} {refusal}",
-            f"CREATE TRIGGER {table}_undeleted BEFORE DELETE ON {table} {refusal}",
-            f"CREATE TRIGGER {table}_unreplaced BEFORE INSERT ON {table} {taken} {refusal}",
+            f"CREATE TRIGGER {table}_unchanged BEFORE UPDATE ON {table} {_REFUSAL}",
+            f"CREATE TRIGGER {table}_undeleted BEFORE DELETE ON {table} {summed} {_REFUSAL}",
+            f"CREATE TRIGGER {table}_unreplaced BEFORE INSERT ON {table} {taken} {_REFUSAL}",
         ]
     return statements
+
+
+_TRIGGERS = {
+    1: [
+        *(
+            f"DROP TRIGGER IF EXISTS {table}_{name}"
+            for table in ("books", "rules", "trimmed")
+            for name in ("unchanged", "undeleted", "unreplaced")
+        ),
+        *_only_added_to("books", "rules", "trimmed"),
+    ]
+}
+"""What `migrate` does beside the shared statements."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from turnout.errors import TurnoutError, invalid
-from turnout.service import ClosedRound, Codes, Position
+from turnout.service import ClosedRound, Codes, Position, RulesVersion, Summary
 
 SCHEMA = 2
 """The version of the tables; an older store is brought up to it on opening, a newer one is refused."""
@@ -44,6 +44,15 @@ class NotBegun(StoreProblem):
     """
 
 
+class OtherTables(StoreProblem):
+    """Another version of turnout has changed the tables: this process must end, and start with that version.
+
+    Example:
+        >>> issubclass(OtherTables, StoreProblem)
+        True
+    """
+
+
 class StaleRound(StoreProblem):
     """The round is not the open one any more: another process has closed it. Nothing was written.
 
@@ -59,7 +68,7 @@ class Run:
 
     Attributes:
         name: of the run.
-        settings: its rules, as `Rules.settings` gives them.
+        settings: the rules that it began with, as `Rules.settings` gives them; `Store.rules` has the later versions.
         begun_at: the wall clock, seconds since 1970.
     """
 
@@ -279,6 +288,28 @@ class Store(Protocol):
         """Set one of them or both; the audit log has the old and new values."""
         ...
 
+    def rules(self, after: int = 0) -> list[RulesVersion]:
+        """The versions of the rules with a number above `after`, the oldest first; the first is the run's own."""
+        ...
+
+    def change_rules(self, settings: Mapping[str, Any], after: int, who: str, since: int = 0) -> RulesVersion:
+        """Make a new version of the rules; the audit log has what differs. The same settings change nothing.
+
+        Args:
+            settings: all of them, as `Rules.settings` gives them.
+            after: the number of the newest version, which these were made from.
+            who: for the audit log.
+            since: the first round under it; at least the one after the open one.
+
+        Returns:
+            The newest version.
+
+        Raises:
+            StoreProblem: somebody else has made a version since.
+            ValueError: the hard limit would be below the capacity.
+        """
+        ...
+
     def add_codes(
         self, codes: Sequence[bytes], weight: int, expires_at: float | None, who: str, names: Sequence[Names] = ()
     ) -> None:
@@ -337,6 +368,18 @@ class Store(Protocol):
 
     def history(self, first: int = 0) -> Iterator[ClosedRound]:
         """The closed rounds from a round on, in order."""
+        ...
+
+    def summary(self) -> Summary:
+        """Of the closed rounds that are not stored any more."""
+        ...
+
+    def trim(self, summary: Summary, who: str) -> None:
+        """Store the summary and delete the rounds before its first, in one transaction; the audit log has how many.
+
+        Raises:
+            StoreProblem: others have trimmed meanwhile, or these are not closed rounds.
+        """
         ...
 
     def changes(self, first: int = 0) -> list[Change]:

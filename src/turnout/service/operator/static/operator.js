@@ -43,7 +43,8 @@ const show = () => {
     button.disabled = button.dataset.mode === now.mode || (button.dataset.mode === "draining" && now.mode !== "running");
   say("capacity-now", `now ${number(now.capacity)}`);
   if (!by("capacity").value && document.activeElement !== by("capacity")) by("capacity").value = now.capacity;
-  say("foot", `turnout ${now.version}, up for ${span(now.uptime)}. This page never shows what a device decided.`);
+  const rules = now.rules && now.rules.version > 1 ? ` Rules: version ${now.rules.version} since round ${now.rules.since}.` : "";
+  say("foot", `turnout ${now.version}, up for ${span(now.uptime)}.${rules} This page never shows what a device decided.`);
   tick();
 };
 

@@ -4,8 +4,9 @@
 //
 // What is durable, and in which order: (1) before enrolling, the code and a nonce; (2) the welcome; (3) in each round the
 // report is reserved in the ledger, the coin is tossed, the bit is stored, and only then it is sent, the same again and
-// again until it is answered; (4) the acknowledgement, before the next round is decided; (5) the marker of work, before
-// work starts. Killed between any two of these, the next start continues from the files.
+// again until it is answered; (4) the acknowledgement, before the next round is decided; (5) the agreement to another version
+// of the rules, before a round is decided under it; (6) the marker of work, before work starts. Killed between any two of
+// these, the next start continues from the files.
 //
 // Left out, and in turnout's own agent: mechanisms other than clamp and classical, a witness of the ledger (which notices
 // that an older copy was restored), and acting on public data once the budget is spent.
@@ -38,14 +39,17 @@ class Device {
     const limit = { reports: wholeOf("reports", this.options), epsilon: numberOf("epsilon-per-report", this.options) };
     this.ledger = new Ledger(join(this.folder, "ledger.jsonl"), { ...limit, raise: this.options["raise-limit"] });
     this.welcome = await this.#enrolled(); // not before: a wrong limit must not use up the code
-    this.box = await this.#agreed();
+    const { run, mechanism, offer } = this.welcome;
+    const renewed = readJson(this.#file("agreement.json"));
+    this.agreement = renewed?.run === run ? renewed : { run, rules: offer.rules ?? "", mechanism };
+    this.box = await this.#agreed(this.agreement.mechanism);
     makeFolder(join(this.folder, this.welcome.run));
     this.rounds = new Rounds(join(this.folder, this.welcome.run, "rounds.jsonl"), this.welcome, this.ledger);
     const tag = createHash("sha256").update(this.welcome.token).digest("hex").slice(0, 8);
     said(`device ${tag} in run ${this.welcome.run}, ${this.ledger.spent} of ${this.ledger.limit.reports} reports spent`);
     const left = this.rounds.unacknowledged();
-    let offer = left && (await this.#report(left)); // before anything else, whatever is open
-    for (;;) offer = await this.#one(offer ?? (await this.#open()));
+    let next = left && (await this.#report(left)); // before anything else, whatever is open
+    for (;;) next = await this.#one(next ?? (await this.#open()));
   }
 
   /** The welcome on file, or a new one: what will be asked with is on file before it is asked. */
@@ -79,12 +83,32 @@ class Device {
     throw new Ended("the coordinator's welcome is not JSON");
   }
 
-  /** The box of the proposed mechanism, if the owner allows it; a device that declines leaves. */
-  async #agreed() {
+  #file(name) {
+    return join(this.folder, name);
+  }
+
+  /** Agree to the rules that are in force, on the disk before a round is decided under them; returns the open round. */
+  async #renewed() {
+    for (;;) {
+      const { status, value } = await this.coordinator.ask("GET", "/v1/rules", undefined, this.welcome.token);
+      if (status === 200 && isOffer(value?.offer) && value.run === this.welcome.run && value.mechanism?.kind) {
+        const box = await this.#agreed(value.mechanism);
+        const agreement = { run: value.run, rules: value.offer.rules ?? "", mechanism: value.mechanism };
+        putJson(this.#file("agreement.json"), agreement);
+        Object.assign(this, { agreement, box });
+        said(`the run's rules have changed, as agreed: ${value.mechanism.kind}, epsilon ${box.epsilon} per report`);
+        return value.offer;
+      }
+      await this.coordinator.failed("rules that cannot be read");
+    }
+  }
+
+  /** The box of a proposed mechanism, if the owner allows it; a device that declines leaves. */
+  async #agreed(mechanism) {
     try {
-      const box = agreed(this.welcome.mechanism);
+      const box = agreed(mechanism);
       if (box.epsilon === Infinity && !this.options["accept-uncertified"])
-        throw new Error(`${this.welcome.mechanism.kind} promises nothing: accept it explicitly (--accept-uncertified)`);
+        throw new Error(`${mechanism.kind} promises nothing: accept it explicitly (--accept-uncertified)`);
       if (box.epsilon < Infinity && box.epsilon > this.ledger.limit.epsilon)
         throw new Error(`epsilon ${box.epsilon} per report is more than the ${this.ledger.limit.epsilon} that the owner allows`);
       return box;
@@ -114,6 +138,7 @@ class Device {
         throw new Ended(`round ${offer.round} is offered, this device is at ${rounds.last}: enrol in a new run`);
       return this.#sitOut(offer.round);
     }
+    if (!decision && (offer.rules ?? "") !== this.agreement.rules) return this.#renewed();
     if (!decision) {
       const { reports } = this.ledger.limit;
       const remaining = reports - this.ledger.spent;
@@ -135,13 +160,19 @@ class Device {
   async #report({ round, participates }) {
     const { coordinator, welcome } = this;
     for (;;) {
-      const reply = await coordinator.ask("POST", "/v1/report", { run: welcome.run, round, participates }, welcome.token);
+      const rules = this.agreement.rules ? { rules: this.agreement.rules } : {};
+      const report = { run: welcome.run, round, participates, ...rules };
+      const reply = await coordinator.ask("POST", "/v1/report", report, welcome.token);
       const refused = reply.status === 409 ? reply.value?.error : undefined;
       if (refused === "run") throw new Ended(`the coordinator does not run ${welcome.run} any more`);
       if (refused === "ahead" && isOffer(reply.value.next) && reply.value.next.round < round) {
         this.work.end(); // it was restored from a copy: what is on file is sent again
         await this.polling.wait();
         return reply.value.next;
+      }
+      if (refused === "rules") {
+        await this.#renewed(); // the bit on file stays what it is
+        continue;
       }
       if (refused === "conflict") return this.#conflict(round, reply.value.next);
       if (reply.status !== 200 || !isAnswer(reply.value, round)) {

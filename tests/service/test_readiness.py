@@ -78,7 +78,7 @@ def snapshot(url, password, address):
 
 
 def test_the_command_has_the_option_for_both_listeners(tmp_path):
-    options = ["--capacity", "2", "--missing", "absent", "--trusted-proxy", "127.0.0.1"]
+    options = ["--capacity", "2", "--missing", "absent", "--hard-limit", "none", "--trusted-proxy", "127.0.0.1"]
     with Served(tmp_path, tmp_path / "run.db", *options) as coordinator:
         coordinator.wait()
         said = coordinator.output

@@ -107,7 +107,7 @@ cost = { 1 = 2.5, 2 = { lognormal = [10, 0.5] } }
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        ([], "budget or gap is missing"),
+        ([], "--budget or --gap is missing"),
         (
             ["--budget", 4, "--gap", 1],
             "is impossible in 100 rounds against an observer of every report: with that budget the smallest gap is",

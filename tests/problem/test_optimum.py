@@ -53,6 +53,7 @@ def test_agrees_with_an_independent_solver(weighted, linear, share):
     assert at_bounds > 0 or share < 0.9 or not linear
 
 
+@pytest.mark.filterwarnings("ignore:capacity")  # of a share: it is meant
 @settings(max_examples=60)
 @given(st.integers(0, 10**6), st.booleans(), st.booleans(), st.floats(0.001, 1.0))
 def test_kkt_conditions_hold(seed, weighted, linear, share):

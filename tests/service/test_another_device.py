@@ -19,10 +19,12 @@ import jsonschema_rs
 import pytest
 
 from page_blocks import FENCE
+from service.faults import until
+from service.running import begun, codes_for, running, usual_rules
 from service.served import self_signed
 from turnout.algorithm import MECHANISMS
 from turnout.client import KEPT
-from turnout.service import LARGEST_BODY, LARGEST_REPLY, ProtocolProblem, Timing, fields
+from turnout.service import LARGEST_BODY, LARGEST_REPLY, MISSING, ProtocolProblem, Timing, changed_settings, fields
 from turnout.service.agent.connection import FIRST_PAUSE, LONGEST_PAUSE, LONGEST_POLL, REQUEST_SECONDS, TOO_SOON
 from turnout.service.agent.rounds import LONGEST_LEASE, MOST_CONFLICTS, USUAL_LIMIT
 from turnout.service.coordinator.device_app import HELD_AT_ONCE, REPORTS_A_SECOND, REPORTS_AT_ONCE
@@ -415,3 +417,34 @@ def test_the_device_in_node_survives_a_kill_at_every_durable_step(tmp_path: Path
             died = all(pool.map(lambda one: killed_once(command, variable, one), steps))
             step += 12
     assert step > 13, "there are more steps than that"
+
+
+@needs_node
+@pytest.mark.parametrize("allowed", [True, False], ids=["agrees", "declines"])
+def test_the_device_in_node_agrees_to_new_rules_or_leaves(tmp_path: Path, allowed: bool) -> None:
+    """No code is used for it, and the token stays."""
+    store = begun(tmp_path / "run.db", usual_rules(Timing(round=0.05, deadline=5.0)), capacity=0.5)
+    [code] = codes_for(store, 1)
+    limit = "2" if allowed else "1"
+    with running(store) as coordinator:
+        options = ["--code", code, "--cost", "1", "--folder", str(tmp_path / "device"), "--epsilon-per-report", limit]
+        command = ["node", str(ROOT / "examples/node-device/device.mjs"), coordinator.url, *options]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as device:
+            try:
+                sync = coordinator.coordinator.sync
+                until(lambda: sync.open.number > 3)
+                changed = changed_settings(store.rules()[-1].settings, {"mechanism": {"epsilon": 1.5}})
+                coordinator.call(sync.call, lambda: store.change_rules(changed, 1, "test"))
+                if allowed:
+                    until(lambda: sync.open.version.number == 2)
+                    reached = sync.open.number
+                    until(lambda: sync.open.number > reached + 3)
+                    assert (sync.closed.last.codes != MISSING).all()
+                else:
+                    assert device.wait(20) == 3
+                    assert "more than the 1 that the owner allows. This device has left the run" in device.stdout.read()
+            finally:
+                device.kill()
+    agreement = tmp_path / "device/agreement.json"
+    assert agreement.exists() == allowed
+    assert not allowed or json.loads(agreement.read_text())["mechanism"]["epsilon"] == 1.5

@@ -16,7 +16,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
-from turnout.service import REFUSED, ClosedRound, Log, Offer, Position, Rules, RulesVersion, RulesVersions
+from turnout.service import ClosedRound, Log, Offer, Position, Rules, RulesVersion, RulesVersions
 from turnout.service.coordinator.closed_rounds import ClosedRounds
 from turnout.service.coordinator.enrolment import Roll
 from turnout.service.coordinator.events import Events, at_most
@@ -253,7 +253,8 @@ class StoreSync:
             events.count("frozen rounds")
         if closed.beyond_reach:
             events.count("rounds beyond reach")
-        if (closed.codes == REFUSED).any():
+        limit = before.version.rules.safety.hard_limit
+        if limit is not None and closed.demand > limit:
             events.count("rounds at the hard limit")
         fields = {name: getattr(closed, name) for name in ("round", "participants", "heard", "members", "frozen")}
         log.info("round closed", **fields, seconds=round(closed.seconds, 3))

@@ -249,7 +249,7 @@ def keeps_its_bit_in_a_conflict(template: str) -> None:
 @check
 def ignores_what_it_does_not_know(template: str) -> None:
     """Ignore fields that it does not know, in every message."""
-    more = {"rules": 7, "a_field_of_tomorrow": {"deep": [1, None, "text"]}}
+    more = {"signals": 7, "a_field_of_tomorrow": {"deep": [1, None, "text"]}}
     with Scene(template, Coordinator(more=more, last=3)) as scene:
         scene.reported(3)
         require([bit for _, bit in scene.coordinator.reports()[:3]] == [True, False, True], "the bits of the signals")

@@ -25,7 +25,7 @@ def operate(*arguments):
     return done.output
 
 
-USUAL = ("--run", "chargers", "--capacity", "5", "--missing", "absent", "--round-seconds", "7")
+USUAL = ("--run", "chargers", "--capacity", "5", "--missing", "absent", "--hard-limit", "8", "--round-seconds", "7")
 
 
 class TestInit:
@@ -57,7 +57,7 @@ class TestInit:
         operate("rules", "--store", store, "--set", "timing.round=30")
         with pytest.raises(ValueError, match=r"timing.round must be 30.0, as the store's run has it, got 7.0"):
             operate("init", "--store", store, *USUAL)
-        assert "no change" in operate("init", "--store", store, *USUAL[:6], "--round-seconds", "30")
+        assert "no change" in operate("init", "--store", store, *USUAL[:8], "--round-seconds", "30")
 
     def test_it_needs_what_a_new_run_needs(self, store):
         with pytest.raises(ValueError, match="--capacity must be given for a new run"):
@@ -84,7 +84,7 @@ class TestRules:
         said = operate("rules", "--store", store, "--set", "timing.round=30", "--set", "safety.hard_limit=9")
         assert said.splitlines() == [
             "version 2 holds from round 1 on",
-            "safety.hard_limit: None -> 9.0",
+            "safety.hard_limit: 8.0 -> 9.0",
             "timing.deadline: 10.5 -> 45.0",
             "timing.lease: 10.5 -> 45.0",
             "timing.round: 7.0 -> 30.0",
@@ -92,7 +92,10 @@ class TestRules:
         assert (
             operate("rules", "--store", store, "--set", "timing.round=30") == "no change: version 2 has these rules\n"
         )
-        said = operate("rules", "--store", store, "--set", "mechanism.epsilon=0.5", "--from-round", "40")
+        other = ("rules", "--store", store, "--set", "mechanism.epsilon=0.5", "--from-round", "40")
+        with pytest.raises(ValueError, match=r"0 devices are asked to agree.* leaves for good.*Repeat with --yes"):
+            operate(*other)
+        said = operate(*other, "--yes")
         assert "version 3 holds from round 40 on" in said
         assert "agrees to the mechanism within its owner's limits, or leaves" in said
         shown = operate("rules", "--store", store).splitlines()
@@ -107,7 +110,7 @@ class TestRules:
 
     def test_a_file_may_hold_them(self, store, tmp_path):
         (tmp_path / "new.toml").write_text("capacity = 99\n[mechanism]\nkind = 'clamp'\nepsilon = 0.25\n")
-        done = json.loads(operate("rules", tmp_path / "new.toml", "--store", store, "--json"))
+        done = json.loads(operate("rules", tmp_path / "new.toml", "--store", store, "--yes", "--json"))
         assert done == {"number": 2, "since": 1, "changed": True}
         assert open_store(store).rules()[-1].settings["mechanism"]["epsilon"] == 0.25
         assert open_store(store).control().capacity == 5.0
@@ -159,3 +162,27 @@ class TestTrim:
     def test_a_time_is_needed(self, store, options, reason):
         with pytest.raises(ValueError, match=re.escape(reason)):
             operate("trim", "--store", store, *options)
+
+
+class TestVersionsToCome:
+    @pytest.fixture
+    def begun(self, store):
+        operate("init", "--store", store, *USUAL)
+        return store
+
+    def test_a_later_one_takes_their_place(self, begun):
+        limited = ("rules", "--store", begun, "--set")
+        operate(*limited, "safety.hard_limit=9", "--from-round", "1000000")
+        assert "version 3 holds from round 3 on" in operate(*limited, "safety.hard_limit=7", "--from-round", "3")
+        operate(*limited, "safety.hard_limit=6", "--from-round", "1000000")
+        operate(*limited, "safety.hard_limit=9", "--from-round", "2")
+        assert operate("capacity", 8, "--store", begun) == "capacity 8\n", "the limit of 6 never holds"
+
+    def test_a_refused_run_leaves_no_store(self, tmp_path):
+        with pytest.raises(ValueError, match="--hard-limit"):
+            operate("init", "--store", tmp_path / "new.db", *USUAL[:6])
+        assert not list(tmp_path.iterdir())
+
+    def test_a_plan_s_first_signal_is_of_no_use_any_more(self, begun, tmp_path):
+        (tmp_path / "plan.toml").write_text("[controller]\nkind = 'self-tuning'\ninitial = 0.3\n[timing]\nround = 20\n")
+        assert "timing.round: 7.0 -> 20.0" in operate("rules", tmp_path / "plan.toml", "--store", begun)

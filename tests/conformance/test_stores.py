@@ -61,19 +61,19 @@ def test_versions_of_the_rules(places):
     assert kept.change_rules(settings, 1, "me") == made, "the same again"
     later = kept.change_rules(RUN.settings, 2, "me", since=9)
     assert (later.number, later.since) == (3, 9)
-    assert kept.change_rules(settings, 3, "me", since=5).since == 9, "a later version never holds before an earlier one"
+    assert kept.change_rules(settings, 3, "me", since=5).since == 5, "and version 3 never holds"
     assert places.open(location).rules(after=2) == kept.rules()[2:]
     with pytest.raises(StoreProblem, match="the rules were changed meanwhile"):
         kept.change_rules(RUN.settings, 3, "me")
     with pytest.raises(ValueError, match="capacity must be at most the hard limit of 650 from round 3 on, got 651"):
         kept.change("me", capacity=651.0)
-    with pytest.raises(ValueError, match="at most the hard limit of 599 from round 9 on, got 600"):
+    with pytest.raises(ValueError, match="at most the hard limit of 599 from round 3 on, got 600"):
         kept.change_rules(settings | {"safety": {"hard_limit": 599.0}}, 4, "me")
     assert len(kept.rules()) == 4, "what is refused leaves nothing"
     assert [line.detail for line in kept.changes()] == [
         "version 2 from round 3 on: safety none -> {'hard_limit': 650.0}",
         "version 3 from round 9 on: safety {'hard_limit': 650.0} -> none",
-        "version 4 from round 9 on: safety none -> {'hard_limit': 650.0}",
+        "version 4 from round 5 on: safety none -> {'hard_limit': 650.0}",
     ]
 
 

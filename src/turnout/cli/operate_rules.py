@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -32,6 +32,8 @@ def init(
     capacity: serving.Capacity = None,
     missing: serving.Missing = None,
     hard_limit: serving.HardLimit = None,
+    devices: serving.Devices = None,
+    weight: serving.Weight = None,
     run: serving.RunName = None,
     mechanism: serving.MechanismChoice = None,
     epsilon: choices.Epsilon = None,
@@ -46,16 +48,26 @@ def init(
 
     For configuration management: the same again changes nothing and exits with 0. Other rules are refused.
 
-    [bold]Example:[/bold] turnout operate init --store run.db --run chargers --capacity 5 --missing absent
+    [bold]Example:[/bold] turnout operate init --run chargers --capacity 5 --missing absent --hard-limit 8
     """
-    from turnout.service.coordinator import begin_or_continue
     from turnout.service.store import open_store
 
-    rules = {"safety.missing": missing, "safety.hard_limit": hard_limit, "wait_for": wait_for, "capacity": capacity}
+    limit = serving.limit_of(hard_limit)
+    rules = {"safety.missing": missing, "safety.hard_limit": limit, "wait_for": wait_for, "capacity": capacity}
+    rules |= {"devices": devices, "weight": weight}
     rules |= {"timing.round": round_seconds, "timing.deadline": deadline, "timing.lease": lease}
     rules |= {"mechanism.kind": mechanism, "mechanism.epsilon": epsilon, "controller.kind": controller}
-    given, place = serving.rules_given(settings, rules, changes or []), store.rpartition("@")[2]
+    given = serving.rules_given(settings, rules, changes or [])
     kept = open_store(store, create=True)
+    try:
+        _begin(kept, run, given, store.rpartition("@")[2])
+    finally:
+        kept.close()  # a store that was made for a run that is refused is removed
+
+
+def _begin(kept: Store, run: str | None, given: dict[str, Any], place: str) -> None:
+    from turnout.service.coordinator import begin_or_continue
+
     if kept.run() is None:
         typer.echo(f"run {begin_or_continue(kept, run, given).name} begins in {place}: start it with `turnout serve`")
         return
@@ -72,11 +84,13 @@ def rules(
     store: Location = "turnout.db",
     changes: choices.Changes = None,
     from_round: FromRound = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Change the mechanism, though devices may leave.")] = False,
     as_json: choices.AsJson = False,
 ) -> None:
     """Show the versions of the run's rules, or make the next one: with --set, or from a settings file.
 
-    It never holds in the middle of a round. Each device agrees to it, within its owner's limits, or leaves.
+    It never holds in the middle of a round, and takes the place of any that is still to come. Each device agrees to
+    another mechanism, within its owner's limits, or leaves for good: that needs --yes.
 
     [bold]Example:[/bold] turnout operate rules --set timing.round=30 --set safety.hard_limit=700
     """
@@ -86,17 +100,26 @@ def rules(
         raise invalid("--set", "a rule", "capacity", "use `turnout operate capacity`")
     given.pop("capacity", None)  # a plan's file has one
     if given:
-        _change(kept, given, from_round, as_json)
+        _change(kept, given, from_round, yes, as_json)
     else:
         _show(kept, as_json)
 
 
-def _change(store: Store, given: dict[str, object], from_round: int | None, as_json: bool) -> None:
-    from turnout.service import changed_settings, differences
+def _change(store: Store, given: dict[str, object], from_round: int | None, yes: bool, as_json: bool) -> None:
+    from turnout.service import changed_settings, differences, rules_from_settings
+    from turnout.service.coordinator import fitting_fleet
+    from turnout.settings import Table
 
     before = store.rules()[-1]
     wanted = changed_settings(before.settings, given)
     made = before
+    new = rules_from_settings(Table(dict(wanted))).mechanism
+    if new.settings() != before.rules.mechanism.settings() and not yes:
+        members = sum(device.left is None for device in store.devices())
+        got = f"{before.rules.mechanism.in_words()} -> {new.in_words()}"
+        remedy = f"{members} devices are asked to agree, and who does not allow it leaves for good, its code used up; "
+        remedy += f"{fitting_fleet(new, store.control().capacity)}. Repeat with --yes"
+        raise invalid("mechanism", "changed on purpose", got, remedy)
     if list(differences(changed_settings(before.settings, {}), wanted)):
         made = store.change_rules(wanted, before.number, WHO, from_round or 0)
     if as_json:

@@ -16,7 +16,7 @@ from turnout.errors import MissingExtra, invalid
 if TYPE_CHECKING:
     from turnout.service.coordinator import Place
     from turnout.service.http import Bound
-    from turnout.service.store import Run
+    from turnout.service.store import Store as OpenStore
 
 
 Store = Annotated[str, typer.Option(envvar="TURNOUT_STORE", help="The store of the run: a file, or postgresql://…")]
@@ -137,7 +137,7 @@ def serve(
     from turnout.service.coordinator import Place
 
     start_logging(log_format)
-    rules: dict[str, Any] = {"safety.missing": missing, "safety.hard_limit": _limit(hard_limit), "wait_for": wait_for}
+    rules: dict[str, Any] = {"safety.missing": missing, "safety.hard_limit": limit_of(hard_limit), "wait_for": wait_for}
     rules |= {"capacity": capacity, "devices": devices, "weight": weight}
     rules |= {"timing.round": round_seconds, "timing.deadline": deadline, "timing.lease": lease}
     rules |= {"mechanism.kind": mechanism, "mechanism.epsilon": epsilon, "controller.kind": controller}
@@ -147,7 +147,7 @@ def serve(
     _serve(store, run, rules_given(settings, rules, changes or []), listener, operator, password_file)
 
 
-def _limit(given: str | None) -> float | str | None:
+def limit_of(given: str | None) -> float | str | None:
     """A number, or none at all by that word."""
     try:
         return given if given in (None, "none") else float(str(given))
@@ -185,7 +185,7 @@ def _serve(
             raise StoreProblem(TAKEN)
         made = begin_or_continue(opened, run, given)
         secret, checked = _password(store, password_file)
-        expected = _what_to_expect(made, opened.control().capacity)
+        expected = _what_to_expect(opened)
     except BaseException:
         opened.close()  # a store that was made for a run that is refused is removed
         raise
@@ -200,13 +200,12 @@ def _serve(
     typer.echo("stopped: the open round stays open; start it again to continue")
 
 
-def _what_to_expect(run: Run, capacity: float) -> list[str]:
-    """Which fleets the run is for, and how long their budgets last."""
-    from turnout.service import budget_of, rules_from_settings
+def _what_to_expect(store: OpenStore) -> list[str]:
+    """Which fleets the run is for, and how long their budgets last, by the rules that are in force."""
+    from turnout.service import RulesVersions, budget_of
     from turnout.service.coordinator import fitting_fleet
-    from turnout.settings import Table
 
-    rules = rules_from_settings(Table(dict(run.settings)))
+    rules, capacity = RulesVersions(store.rules()).at(store.position().round).rules, store.control().capacity
     limit = rules.safety.hard_limit
     stops = "no hard limit: nothing bounds the turnout" if limit is None else f"hard limit {limit:g}"
     return [

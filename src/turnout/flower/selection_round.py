@@ -14,7 +14,7 @@ from flwr.serverapp import Grid
 from flwr.serverapp import strategy as flower
 from flwr.serverapp.strategy import Strategy
 
-from turnout.algorithm import Controller, Heard, Mechanism, Presence, Prior, ServerState, server_step
+from turnout.algorithm import QUORUM, Controller, Heard, Mechanism, Presence, Prior, ServerState, server_step
 from turnout.errors import TurnoutError, invalid
 from turnout.flower.protocol import (
     ABSTAINED,
@@ -373,37 +373,33 @@ class Selection:
         least, most = self._shares
         return not least * nodes < self.capacity <= most * nodes * (1.0 + 1e-12)
 
-    def close(self, tally: Tally, round: int, *, trained: bool = False) -> None:
+    def close(self, tally: Tally, round: int) -> None:
         """Move the signal by the bits. A round without any report does not move it.
 
-        A node that has just returned is no participant yet (see `Presence`), unless it has `trained` already.
+        A node that has just returned participates at once: its report is spent, and a model is not harmed by one more.
+        The signal follows it from the next round on.
         """
         heard = {*tally.participants, *tally.said_no}
-        counted, known = self._attendance(tally, heard, trained)
-        wanted = [node for node in tally.participants if node in counted]
-        self._server = server_step(self.controller, self._server, len(wanted), self.capacity, known)
+        counted, known = self._attendance(tally, heard)
+        wanted = sum(node in counted for node in tally.participants)
+        self._server = server_step(self.controller, self._server, wanted, self.capacity, known)
         self.reports += tally.reported
-        if not trained:
-            for node in set(tally.participants) - counted:
-                tally.count("returning")
-                heard.discard(node)
-            tally.participants[:] = wanted
         for node in tally.asked:
             if node in heard:
                 self._uncounted.pop(node, None)
             else:
                 self._uncounted[node] = [*self._uncounted.get(node, ()), round][-MOST_UNCOUNTED:]
 
-    def _attendance(self, tally: Tally, heard: set[int], trained: bool) -> tuple[set[int], Heard]:
+    def _attendance(self, tally: Tally, heard: set[int]) -> tuple[set[int], Heard]:
         """Who counts, and what is known of the round besides its total."""
         for node in tally.asked:
             self._known.setdefault(node, len(self._known))
         nodes = list(self._known)
         reported, everyone = np.array([node in heard for node in nodes], np.bool_), np.ones(len(nodes), np.bool_)
-        enough, rounds = bool(heard), self.prior.rounds + self._server.round + 1
-        over = {"over": 0} if trained else {}
-        presence = self._presence.grown(len(nodes))
-        self._presence, seen = presence.after(reported, everyone, 1, rounds, enough=enough, **over)
+        presence, rounds = self._presence.grown(len(nodes)), self.prior.rounds + self._server.round + 1
+        expected = presence.expected  # of these, not of all: some are connected, and never able to train
+        enough = bool(heard) and int((reported & expected).sum()) >= QUORUM * int(expected.sum())
+        self._presence, seen = presence.after(reported, everyone, 1, rounds, enough=enough, over=0)
         least, most = self._shares
         in_reach = least * seen.weight <= self.capacity <= most * seen.weight * (1.0 + 1e-12)
         counted = {node for node, counts in zip(nodes, seen.counted, strict=True) if counts}
@@ -425,7 +421,7 @@ class Selection:
         """The round in numbers, for the run's metrics: a few of them, or all. All of it is public."""
         total = self.account.total(self.reports)
         covered = "per-report" if self.account.per == "report" else "lifetime"
-        kinds = ("ineligible", "refused", "stopped", "lost", "failed", "faults", "returning")
+        kinds = ("ineligible", "refused", "stopped", "lost", "failed", "faults")
         found: dict[str, int | float] = {
             "turnout-signal": float(tally.signal),
             "turnout-capacity": float(self.capacity),

@@ -494,7 +494,7 @@ class SelfSelection(Strategy):
         for error in errors:
             tally.count_error(error)
         self._stop_if_all_refuse(tally, selection)
-        selection.close(tally, server_round, trained=True)
+        selection.close(tally, server_round)
         self._tell(tally)
 
     def _weigh(self, good: dict[int, Message], check: UpdateCheck, selection: Selection, tally: Tally) -> None:

@@ -239,11 +239,13 @@ class Proposal:
         run: the run's name.
         mechanism: the settings of the proposed one.
         offer: the open round, which is decided under it; with the version's name.
+        round_seconds: the shortest time from one round to the next; None: it was not said.
     """
 
     run: str
     mechanism: Mapping[str, Any]
     offer: Offer
+    round_seconds: float | None = None
 
     def body(self) -> dict[str, Any]:
         """As a message."""
@@ -257,7 +259,7 @@ class Proposal:
             ProtocolProblem: it is none.
         """
         found = fields(value, {"run": str, "mechanism": dict, "offer": object}, "rules")
-        return cls(found["run"], found["mechanism"], Offer.read(found["offer"]))
+        return cls(found["run"], found["mechanism"], Offer.read(found["offer"]), _round_seconds(value))
 
 
 def rules_name(value: object, where: str) -> str:

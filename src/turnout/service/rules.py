@@ -291,9 +291,6 @@ FIXED = {
 
 CHANGEABLE = "the mechanism, safety.hard_limit, quorum and most_signal, timing.round, deadline, lease and hold"
 
-NONE = "none"
-"""How a limit is given that is taken away: `safety.hard_limit = "none"`."""
-
 
 @dataclass(frozen=True)
 class RulesVersion:
@@ -364,11 +361,20 @@ class RulesVersions(Sequence[RulesVersion]):
         """The version that a round is decided and closed under."""
         return next(version for version in reversed(self._versions) if version.since <= round)
 
-    def in_force(self, round: int) -> list[RulesVersion]:
-        """Those that were in force up to a round, without those that another replaced before they began."""
-        following = [*(version.since for version in self._versions[1:]), math.inf]
-        pairs = zip(self._versions, following, strict=True)
-        return [version for version, after in pairs if version.since < after and version.since <= round]
+    def in_force(self, round: float) -> list[RulesVersion]:
+        """Those that are in force up to a round, without those that a later one replaced before they began.
+
+        Example:
+            >>> made = [RulesVersion(number, since, {}, 0.0, "") for number, since in ((1, 0), (2, 900), (3, 40))]
+            >>> [version.number for version in RulesVersions(made).in_force(1000)]
+            [1, 3]
+        """
+        found, earliest = [], math.inf
+        for version in reversed(self._versions):
+            if version.since < earliest:
+                found.append(version)
+                earliest = version.since
+        return [version for version in reversed(found) if version.since <= round]
 
     def same_mechanism(self, one: int, other: int) -> bool:
         """Whether two rounds have the same mechanism."""
@@ -419,10 +425,11 @@ def changed_settings(has: Mapping[str, Any], given: Mapping[str, Any]) -> dict[s
     """
     has = _plain(rules_from_settings(Table(dict(has))))  # as this release writes them
     merged = settings_over(has, given)
+    if isinstance(merged["controller"], dict) and "initial" in has["controller"]:
+        merged["controller"]["initial"] = has["controller"]["initial"]  # the first signal: of no use in a living run
     for name in ("safety", "timing", "mechanism"):
         if not isinstance(merged[name], dict):
             raise invalid(name, "a table", repr(merged[name]), f"write --set {name}.… = …")
-    merged["safety"] = {name: value for name, value in merged["safety"].items() if value != NONE}
     merged["timing"] = _followed(Timing(**has["timing"]), merged["timing"], given.get("timing", {}))
     found = _plain(rules_from_settings(Table(merged)))
     for path, one, other in differences(has, found):

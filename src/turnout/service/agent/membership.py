@@ -58,6 +58,13 @@ class Membership:
         assert self.welcome is not None
         return (self.welcome if self.agreed is None else self.agreed).offer.rules
 
+    @property
+    def round_seconds(self) -> float | None:
+        """The length of rounds by these rules, which says how long a number of reports lasts; None: it was not said."""
+        assert self.welcome is not None
+        newest = None if self.agreed is None else self.agreed.round_seconds
+        return self.welcome.round_seconds if newest is None else newest
+
     @classmethod
     def load(cls, folder: Path, name: str = FILE) -> Self | None:
         """The one on file; None if there is none.
@@ -220,7 +227,7 @@ def read_status(folder: str | Path, ledger: str | Path | None = None) -> dict[st
     if membership is not None and membership.welcome is not None:
         welcome = membership.welcome
         found |= {"url": membership.url, "run": welcome.run, "tag": welcome.tag, "weight": welcome.weight}
-        found |= {"joined": welcome.offer.round, "round_seconds": welcome.round_seconds}
+        found |= {"joined": welcome.offer.round, "round_seconds": membership.round_seconds}
         found |= {"uses_reports": not MECHANISMS.get(str(membership.proposed.get("kind")), Mechanism).releases_once}
         found |= {"rules": membership.rules, "mechanism": dict(membership.proposed)}
         found |= _rounds(folder / welcome.run / ROUNDS)

@@ -145,6 +145,11 @@ class Decider:
             client.act_on(self._cost_now())
         return client.decide(offer.round, offer.signal)
 
+    @property
+    def round_seconds(self) -> float | None:
+        """The length of rounds by the rules that the device has agreed to, if it was told."""
+        return None if self._membership is None else self._membership.round_seconds
+
     def unacknowledged(self) -> tuple[int, bool] | None:
         """The last round on file and its bit, if the coordinator's answer is not on file."""
         client = self._opened()
@@ -475,7 +480,7 @@ class DeviceRounds:
     def _few_left(self) -> int | None:
         """How many reports are left, if few: the operator is told with the report, the owner once for each share."""
         left, limit = self._decider.reports_left() or (1, 1)
-        share, seconds = is_little(left, limit), self._welcome.round_seconds
+        share, seconds = is_little(left, limit), self._decider.round_seconds
         if share is not None and left and share != self._warned:
             then = "leaves the run" if self._decider.after_stop == "leave" else "follows public data alone"
             self._dialogue.noted(

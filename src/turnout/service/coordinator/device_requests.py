@@ -55,7 +55,7 @@ class DeviceRequests:
     def proposal(self) -> Proposal:
         """The version of the rules that is in force, and the open round."""
         sync = self._sync
-        return Proposal(sync.run.name, sync.rules.mechanism.settings(), sync.open.offered)
+        return Proposal(sync.run.name, sync.rules.mechanism.settings(), sync.open.offered, sync.rules.timing.round)
 
     def must_update(self, slot: int, named: str) -> bool:
         """Whether a report of the open round was decided under another mechanism, by a device unaware of versions.

@@ -10,7 +10,17 @@ from functools import partial
 from typing import Any, TypeVar
 
 from turnout.errors import invalid
-from turnout.service import MISSING, YES, ClosedRound, Codes, Position, RulesVersion, Summary, differences
+from turnout.service import (
+    MISSING,
+    YES,
+    ClosedRound,
+    Codes,
+    Position,
+    RulesVersion,
+    RulesVersions,
+    Summary,
+    differences,
+)
 from turnout.service.store import store
 from turnout.service.store.schema import (
     COLUMNS,
@@ -161,7 +171,7 @@ class SqlStore:
                 return newest
             if newest.number != after:
                 raise StoreProblem(f"{self.place}: the rules were changed meanwhile: look at them, and try again")
-            first = max(position_of(state).round + 1, newest.since, since)
+            first = max(position_of(state).round + 1, since)  # and those that are still to come never hold
             made = RulesVersion(newest.number + 1, first, dict(settings), time.time(), who)
             tables.do(insertion("rules"), *version_row(made))
             control = control_of(state)
@@ -183,10 +193,9 @@ class SqlStore:
 
     def _check_limits(self, tables: Tables, capacity: float, round: int) -> None:
         """No capacity is above a hard limit that is in force, or will be."""
-        versions = self._versions(tables)
-        coming = [version for version in versions if version.since > round]
-        now = next(version for version in reversed(versions) if version.since <= round)
-        for version in (now, *coming):
+        versions = RulesVersions(self._versions(tables))
+        coming = [version for version in versions.in_force(math.inf) if version.since > round]
+        for version in (versions.at(round), *coming):
             limit = version.settings.get("safety", {}).get("hard_limit")
             if limit is not None and capacity > limit:
                 where = f" from round {version.since} on" if version.since > round else ""

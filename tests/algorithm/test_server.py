@@ -92,7 +92,7 @@ def test_a_server_that_heard_too_little_holds_its_signal(controller):
     assert held.controller == before.controller
     assert (held.round, held.signals[-1]) == (2, before.signals[-1])
     assert held.deciding == before.signals[-1]
-    beyond = server_step(controller, before, 0, 5.0, Heard(in_reach=False, scale=2.0))
+    beyond = server_step(controller, before, 0, 5.0, Heard(reach=(-2.0, -1.0), scale=2.0))
     assert beyond.controller == before.controller._replace(signal=2.0 * before.controller.signal)
     assert beyond.signals[-1] == beyond.controller.signal
     nobody = server_step(controller, before, 0, 5.0, Heard(share=0.0))

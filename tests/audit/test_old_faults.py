@@ -293,7 +293,10 @@ def test_claims_carry_their_assumptions():
     for claims, held in (
         (of_sum(Clamp(1.0), sum_of(6), 1), ", if an aggregator that you trust hides single reports"),
         (of_mechanism(TrackingClamp(1.0), 1), ", if the client's whole history is public"),
-        (of_mechanism(Memoized(4.0, 10.0), 1), ", if the cost is released once, across all runs and servers"),
+        (
+            of_mechanism(Memoized(4.0, 10.0), 1),
+            ", if the cost is released once, by this mechanism, across all runs and servers",
+        ),
     ):
         assert all(held in str(claim) for claim in claims)
     assert " if " not in str(of_mechanism(Clamp(1.0), 1)[0])

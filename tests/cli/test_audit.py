@@ -106,7 +106,7 @@ def test_all_of_ours_with_what_they_assume():
     assert "(16 audits, family-wise false-alarm rate 1e-06)" in text
     for assumption in (
         "if the client's whole history is public",
-        "if the cost is released once, across all runs and servers",
+        "if the cost is released once, by this mechanism, across all runs and servers",
         "if an aggregator that you trust hides single reports (nothing in turnout does)",
         "if the honest others report in every round",
     ):

@@ -146,11 +146,11 @@ def test_devices_by_site_and_search(tmp_path, store):
     assert [line["label"] for line in lines(store, "devices", "--search", "charger")] == ["charger 4", "charger 41"]
     assert lines(store, "devices", "--search", "nobody") == []
     (gate,) = lines(store, "devices", "--site", "depot")
-    assert set(gate) == {"number", "tag", "label", "site", "note", "weight", "joined", "left", "state"}
+    assert set(gate) == {"number", "tag", "label", "site", "note", "weight", "joined", "left", "state", "why"}
     printed = operate(store, "devices").splitlines()
-    assert printed[0].split() == ["number", "tag", "label", "site", "weight", "state", "joined", "left", "note"]
+    assert printed[0].split() == ["number", "tag", "label", "site", "weight", "state", "joined", "left", "why", "note"]
     tag = lines(store, "devices")[0]["tag"]
-    assert " ".join(printed[1].split()) == f"0 {tag} charger 4 hall 2 1 here 0 - -"
+    assert " ".join(printed[1].split()) == f"0 {tag} charger 4 hall 2 1 here 0 - - -"
     operate(store, "revoke", "charger 4")
     assert lines(store, "sites") == [
         {"site": "depot", "here": 1, "gone": 0, "left": 0},

@@ -174,13 +174,19 @@ def test_rounds_closed_one_by_one_are_the_simulation(controller) -> None:
     assert np.array_equal(turnouts(books), run.participants)
 
 
-def test_a_capacity_out_of_reach_moves_no_signal() -> None:
+def test_a_capacity_out_of_reach_moves_the_signal_from_the_wrong_end_alone() -> None:
     """Clamp(1.0) lets ten devices bring 2.7 to 7.3."""
     for capacity, beyond in ((2.6, True), (2.7, False), (7.3, False), (7.4, True)):
         closed, after = closed_with(rules(), "yyyyynnnnn", capacity=capacity)
         assert closed.beyond_reach == beyond, capacity
-        assert (after.signal == 2.0) == beyond
         assert closed.expected == 10
+        assert (after.signal == 2.0) == (capacity == 7.4), "5 of at most 7.3 is as much as may be asked for"
+    low, after = closed_with(rules(), "ynnnnnnnnn", capacity=7.4)
+    assert low.beyond_reach
+    assert after.signal > 2.0, "but 1 is not"
+    low, after = closed_with(rules(), "yyynnnnnnn", capacity=2.6)
+    assert low.beyond_reach
+    assert after.signal == 2.0, "the least is reached"
 
 
 def test_presumed_on_is_on_at_any_signal() -> None:

@@ -111,6 +111,8 @@ class Presence:
         rounds: Any,
         cap: float = np.inf,
         *,
+        capacity: float,
+        high: Any = 1.0,
         enough: bool = True,
         over: int = RETURN_ROUNDS,
     ) -> tuple[Presence, Attendance]:
@@ -122,6 +124,8 @@ class Presence:
             weights: shape (clients,) or 1.
             rounds: since each client's average began, shape (clients,) or one number.
             cap: the most rounds behind an average.
+            capacity: what is needed.
+            high: the highest probability of each client, shape (clients,) or one number.
             enough: whether a quorum reported; else the signal stays, and stays set for whom it was.
             over: the rounds over which who returns is counted again; 0: all from the next round on.
 
@@ -129,10 +133,10 @@ class Presence:
             >>> everyone, half = np.ones(4, np.bool_), np.array([True, True, False, False])
             >>> presence = Presence.start(4)
             >>> for _ in range(3):
-            ...     presence, seen = presence.after(half, everyone, 1, 30.0)
+            ...     presence, seen = presence.after(half, everyone, 1, 30.0, capacity=2)
             >>> seen.share, seen.scale  # half are gone for good, it seems: the others are asked for twice as much
             (0.5, 2.0)
-            >>> presence, seen = presence.after(everyone, everyone, 1, 30.0)
+            >>> presence, seen = presence.after(everyone, everyone, 1, 30.0, capacity=2)
             >>> presence
             Presence(3 of 4 expected, 1 returning)
         """
@@ -155,6 +159,9 @@ class Presence:
         pull = np.where(admitted, fallen(self.missed, rounds, cap) ** -CAUTION, 1.0)
         then = float((weights * pull)[soon].sum())
         scale = float(weights[self.basis & members].sum()) / then if then else 1.0
+        brought = float((weights * high)[admitted].sum())  # by those who are new, at most: a few cannot do much harm
+        now = min(capacity, float((weights * high)[expected].sum()))
+        scale = max(scale, (now / (now + brought)) ** 2) if brought else scale
         return Presence(missed, waits, after.expected), Attendance(counted, weight, share, scale or 1.0)
 
     def skipped(self, rounds: int) -> Presence:

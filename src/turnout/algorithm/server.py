@@ -51,21 +51,37 @@ class Heard(NamedTuple):
 
     Attributes:
         enough: whether a quorum reported; else the total says nothing.
-        in_reach: whether those who are expected can bring the capacity on average: their boxes' lowest sum is not
-            above it, and the highest not below.
+        reach: None where those who are expected can bring the capacity on average; else (least, most) that they can
+            bring: their boxes' lowest sum is above the capacity, or their highest below it.
         share: the part of the expected weight that was heard; this part of the capacity is asked of it.
         scale: what the signal is multiplied by, since others are expected in the next round.
     """
 
     enough: bool = True
-    in_reach: bool = True
+    reach: tuple[float, float] | None = None
     share: float = 1.0
     scale: float = 1.0
 
-    @property
-    def moves(self) -> bool:
-        """Whether the controller moves the signal."""
-        return self.enough and self.in_reach and self.share > 0.0
+    def aim(self, total: float, capacity: float) -> float | None:
+        """What the controller aims at; None: it does not move.
+
+        Out of reach, no signal is enough, and the controller moves only away from the wrong end: up to a third of what
+        is possible, or down to a tenth above the least.
+
+        Example:
+            >>> Heard(reach=(40.0, 100.0)).aim(50, 120), Heard(reach=(40.0, 100.0)).aim(70, 120)
+            (60.0, None)
+            >>> Heard(reach=(40.0, 100.0)).aim(70, 30), Heard(reach=(40.0, 100.0)).aim(45, 30)
+            (46.0, None)
+        """
+        if not (self.enough and self.share > 0.0):
+            return None
+        if self.reach is None:
+            return capacity * self.share
+        least, most = self.reach
+        goal = least + (most - least) * (1.0 / 3.0 if capacity > most else 0.1)
+        wrong = total < goal * self.share if capacity > most else total > goal * self.share
+        return goal * self.share if wrong else None
 
 
 EVERYONE = Heard()
@@ -83,12 +99,12 @@ def server_step(
 ) -> ServerState:
     """Close the open round: the controller moves the signal by what was heard.
 
-    It does not move where too few reported: the turnout is unknown. Nor where those who are expected cannot bring the
-    capacity: no signal would, and one that rises all the while must fall as far afterwards, with everyone
-    participating until it has. In both cases the controller's state is what it was before, and so is the signal, but
-    for the scale: where half are gone, the others are asked for twice as much, and when all are back, for as much as
-    before. The products of the scales of an absence and of a return cancel, apart from the caution for averages that
-    have fallen meanwhile (see `Presence`).
+    It does not move where too few reported: the turnout is unknown. Nor, but for the exception of `Heard.aim`, where
+    those who are expected cannot bring the capacity: no signal would, and one that rises all the while must fall as far
+    afterwards, with everyone participating until it has. In both cases the controller's state is what it was before,
+    and so is the signal, but for the scale: where half are gone, the others are asked for twice as much, and when all
+    are back, for as much as before. The products of the scales of an absence and of a return cancel, apart from the
+    caution for averages that have fallen meanwhile (see `Presence`).
 
     Args:
         controller: how the signal moves.
@@ -111,12 +127,13 @@ def server_step(
         (1, (2.0, 3.0))
         >>> server_step(controller, state, total=0, capacity=30, heard=Heard(enough=False)).signals
         (3.0, 3.0)
-        >>> server_step(controller, state, total=9, capacity=30, heard=Heard(in_reach=False, scale=2.0)).signals
+        >>> server_step(controller, state, total=9, capacity=30, heard=Heard(reach=(0.0, 20.0), scale=2.0)).signals
         (3.0, 6.0)
     """
     after = state.controller
-    if heard.moves:
-        after = controller.step(after, total, capacity * heard.share)
+    aim = heard.aim(total, capacity)
+    if aim is not None:
+        after = controller.step(after, total, aim)
     if heard.scale != 1.0:
         after = after._replace(signal=after.signal * heard.scale)
     if after.signal > most_signal:

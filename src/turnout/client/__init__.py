@@ -17,6 +17,7 @@ from turnout.client.durable import (
     account_for_all,
     at_most,
     has_reported,
+    reports_on_file,
     settings_of,
 )
 from turnout.client.history import History
@@ -58,6 +59,7 @@ __all__ = [
     "load",
     "read_cost",
     "read_ledger",
+    "reports_on_file",
     "settings_of",
     "usual_place",
 ]

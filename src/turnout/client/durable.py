@@ -445,6 +445,12 @@ def has_reported(folder: Path) -> bool:
     return any(one.tossed or one.folded or one.releases for one in found)
 
 
+def reports_on_file(folder: Path) -> int:
+    """How many reports all runs of a folder have on file, those that were folded included."""
+    found = filter(None, (OnFile.read(path) for path in sorted(folder.glob(f"*/{ROUNDS}"))))
+    return sum(len(one.tossed) + one.folded.total() for one in found)
+
+
 def settings_of(mechanism: Mechanism) -> dict[str, Any]:
     """As they are read back from a ledger."""
     return dict(json.loads(json.dumps(mechanism.settings(), default=float)))

@@ -215,6 +215,13 @@ class Ledger:
         """What was released last, as it was handed in; None if nothing was, or if it is lost."""
         return dict(self._released[-1]) if self._released else None
 
+    @property
+    def largest_release(self) -> float:
+        """The largest epsilon of what was released; 0 if nothing was."""
+        self.catch_up()
+        with self._mutex:
+            return max(self._spending.releases, default=0.0)
+
     def account(self, delta: float, more: Mapping[Kind, int] | None = None, releasing: Iterable[float] = ()) -> Account:
         """The total epsilon at delta of all lines of this ledger, and of future reports and releases."""
         self.catch_up()

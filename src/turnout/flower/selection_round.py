@@ -399,11 +399,14 @@ class Selection:
         presence, rounds = self._presence.grown(len(nodes)), self.prior.rounds + self._server.round + 1
         expected = presence.expected  # of these, not of all: some are connected, and never able to train
         enough = bool(heard) and int((reported & expected).sum()) >= QUORUM * int(expected.sum())
-        self._presence, seen = presence.after(reported, everyone, 1, rounds, enough=enough, over=0)
         least, most = self._shares
-        in_reach = least * seen.weight <= self.capacity <= most * seen.weight * (1.0 + 1e-12)
+        self._presence, seen = presence.after(
+            reported, everyone, 1, rounds, capacity=self.capacity, high=most, enough=enough, over=0
+        )
+        least, most = least * seen.weight, most * seen.weight * (1.0 + 1e-12)
+        reach = None if least <= self.capacity <= most else (least, most)
         counted = {node for node, counts in zip(nodes, seen.counted, strict=True) if counts}
-        return counted, Heard(enough, in_reach, seen.share, seen.scale)
+        return counted, Heard(enough, reach, seen.share, seen.scale)
 
     def news_of_stops(self, tally: Tally) -> str:
         """A warning when the first nodes stop for good, and one when nobody is left; else nothing."""

@@ -24,7 +24,7 @@ ABSENT, LAST = "absent", "last"
 
 TRUSTED_AGGREGATOR = "an aggregator that you trust hides single reports (nothing in turnout does)"
 OTHERS_REPORT = "the honest others report in every round"
-RELEASED_ONCE = "the cost is released once, across all runs and servers"
+RELEASED_ONCE = "the cost is released once, by this mechanism, across all runs and servers"
 RELEASED_FOR_EACH = "the cost is released at most once for each of these mechanisms, across all runs and servers"
 PUBLIC_HISTORY = "the client's whole history is public"
 PUBLIC_DESIGN = "it was designed from public costs, not from the costs that it protects"
@@ -36,6 +36,8 @@ ONE_LEDGER = "the cost is not released outside this ledger"
 UNWITNESSED = "every report is in this ledger or in the device's rounds"
 FIXED_NUMBER = "the number of reports did not depend on their content"
 LOST_ROUNDS = "no device has made reports in rounds that a restore lost and that this coordinator has not learned of"
+LOST_RULES = "no version of the rules was lost in that restore"
+SAME_MECHANISM = "the run keeps this mechanism (another may use all that the device's limits allow)"
 NOT_ADAPTIVE = "the choice of mechanisms did not depend on this client's reports"
 
 

@@ -151,13 +151,14 @@ def close(
     heard, on = codes != MISSING, unpack(position.on, len(members))
     fresh = heard if replayed is None else heard & ~replayed
     enough = acknowledge and bool(fresh.sum() >= max(1, rules.safety.quorum * members.here.sum()))
-    presence, seen = _attended(rules, position, members, heard, enough)
+    presence, seen = _attended(rules, position, members, heard, capacity, enough)
     codes[(codes == YES) & ~seen.counted] = REFUSED
     presumed = on & members.here & ~heard & (rules.safety.missing == LAST)
     held = int(members.weight[presumed].sum())
     demand = int(members.weight[codes == YES].sum()) + held
     room = np.inf if rules.safety.hard_limit is None else rules.safety.hard_limit - held
     _refuse_beyond(room if acknowledge else 0.0, codes, members, random)
+    reach = _beyond_reach(rules, capacity, held, members, heard, seen)
     closed = ClosedRound(
         round=position.round,
         signal=position.signal,
@@ -171,15 +172,20 @@ def close(
         seconds=seconds,
         closed_at=closed_at,
         expected=int(seen.weight),
-        beyond_reach=not _in_reach(rules, capacity, held, members, heard, seen),
+        beyond_reach=reach is not None,
     )
-    known = Heard(enough, not closed.beyond_reach, seen.share, seen.scale)
+    known = Heard(enough, reach, seen.share, seen.scale)
     switched = pack(np.where(heard, codes == YES, on) & members.here)
     return closed, _after(rules, position, closed, known, switched, pack_presence(presence))
 
 
 def _attended(
-    rules: Rules, position: Position, members: Members, heard: npt.NDArray[np.bool_], enough: bool
+    rules: Rules,
+    position: Position,
+    members: Members,
+    heard: npt.NDArray[np.bool_],
+    capacity: float,
+    enough: bool,
 ) -> tuple[Presence, Attendance]:
     """Who can be counted on. Who counts as it last was is never gone, and never returns."""
     stays = rules.safety.missing == LAST
@@ -189,19 +195,21 @@ def _attended(
         members.weight,
         rules.prior.rounds + np.maximum(0, position.round + 1 - members.joined),
         rules.averaging.cap,
+        capacity=capacity,
+        high=widest(rules.mechanism)[1],
         enough=enough,
     )
     lowered = _lowered(rules, position, members, members.here & ~heard) if stays and not enough else seen.scale
     return presence, seen._replace(scale=lowered)
 
 
-def _in_reach(
+def _beyond_reach(
     rules: Rules, capacity: float, held: int, members: Members, heard: npt.NDArray[np.bool_], seen: Attendance
-) -> bool:
-    """Whether some signal lets those who are expected bring the capacity; who is presumed on is on at any signal."""
+) -> tuple[float, float] | None:
+    """What those who are expected can bring, if that is never the capacity. Who is presumed on is on at any signal."""
     able = float(members.weight[heard].sum()) if rules.safety.missing == LAST else seen.weight
     least, most = (float(chance) * able + held for chance in widest(rules.mechanism))
-    return least <= capacity <= most
+    return None if least <= capacity <= most else (least, most)
 
 
 def _refuse_beyond(room: float, codes: Codes, members: Members, random: np.random.Generator) -> None:
@@ -250,7 +258,7 @@ def unpack_presence(packed: bytes, slots: int) -> Presence:
     """What `pack_presence` packed, with newcomers up to so many slots.
 
     Example:
-        >>> presence, _ = Presence.start(2).after(np.array([True, False]), np.ones(2, bool), 1, 5)
+        >>> presence, _ = Presence.start(2).after(np.array([True, False]), np.ones(2, bool), 1, 5, capacity=1)
         >>> unpack_presence(pack_presence(presence), 3).missed
         array([0, 1, 0])
     """

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from turnout.algorithm import EVERYONE, QUORUM, Heard, Presence
+from turnout.algorithm import EVERYONE, QUORUM, Heard, Presence, widest
 from turnout.problem import Problem
 from turnout.simulation.clients import SimulatedClients
 from turnout.simulation.recording import Measures
@@ -99,7 +99,7 @@ def _pieces(schedule: Schedule, problem: Problem, clients: SimulatedClients, fir
         spans = schedule.spans(first, stop, len(problem), problem.capacity)
         yield from (_Piece(span, EVERYONE) for span in spans)
         return
-    presence = Presence.start(len(problem))
+    presence, (low, high) = Presence.start(len(problem)), widest(clients.mechanism)
     joined = np.zeros(len(problem), np.int64)
     lead = 0 if clients.start is None else clients.start.rounds
     for whole in schedule.spans(0, stop, len(problem), problem.capacity):
@@ -116,12 +116,18 @@ def _pieces(schedule: Schedule, problem: Problem, clients: SimulatedClients, fir
                 problem.unit_weights,
                 lead + np.maximum(0, round + 1 - joined),
                 clients.averaging.cap,
+                capacity=whole.capacity,
+                high=high,
                 enough=enough,
             )
             end = whole.stop if still else round + 1
             presence = presence.skipped(end - round - 1)
-            least, most = reachable(problem, clients.mechanism, before.expected & members)
-            heard = Heard(enough, least <= whole.capacity <= most, seen.share, seen.scale)
+            if np.ndim(low) or np.ndim(high):
+                least, most = reachable(problem, clients.mechanism, before.expected & members)
+            else:  # to the bit what a coordinator computes
+                least, most = float(low) * seen.weight, float(high) * seen.weight
+            reach = None if least <= whole.capacity <= most else (least, most)
+            heard = Heard(enough, reach, seen.share, seen.scale)
             if end > first:
                 begin = max(round, first)
                 waiting = np.where(reported & ~seen.counted, np.uint8(AWAY), status)

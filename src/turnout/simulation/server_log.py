@@ -74,12 +74,13 @@ class ServerLog:
     @property
     def compiled_controller(self) -> IntegralController | None:
         """The controller, if a compiled loop may take its `integral_signal` for the whole of `server_step`."""
-        return self.controller if type(self.controller) is IntegralController else None
+        compiled = type(self.controller) is IntegralController and self.heard.reach is None
+        return self.controller if compiled else None  # type: ignore[return-value]
 
     @property
     def compiled_settings(self) -> tuple[float, float]:
         """The gain and the capacity with which `integral_signal` gives what `server_step` does; no gain: it stays."""
-        gain = float(self.controller.gain) if self.heard.moves else 0.0  # type: ignore[attr-defined]
+        gain = float(self.controller.gain) if self.heard.enough else 0.0  # type: ignore[attr-defined]
         return gain, float(self.capacity) * self.heard.share
 
     def close_round(self, total: int) -> None:

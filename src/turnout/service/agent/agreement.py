@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from turnout.algorithm import MECHANISMS, Averaging, Mechanism, mechanism_from_settings
@@ -42,6 +42,7 @@ def agree(
     own: Mechanism | None = None,
     accept_uncertified: bool = False,
     release_is_due: Callable[[Mapping[str, Any]], bool] = lambda settings: True,
+    released: float = 0.0,
 ) -> Agreement:
     """Accept the coordinator's mechanism, or the owner's own, if it keeps the limit.
 
@@ -54,6 +55,7 @@ def agree(
             keeps the limit even so.
         release_is_due: whether a mechanism with these settings would release anything (`Ledger.release_is_due`). One
             that would not gives nothing away: the device acts on what was released before.
+        released: the largest epsilon of what was released before.
 
     Raises:
         Declined: no mechanism, no certificate, or too large an epsilon.
@@ -73,7 +75,7 @@ def agree(
     if math.isnan(epsilon) or epsilon < 0.0:
         raise Declined(f"{mechanism.kind} has no valid certificate: got epsilon {epsilon}")
     if mechanism.releases_once and not release_is_due(settings_of(mechanism)):
-        return Agreement(mechanism, promise)
+        return Agreement(mechanism, replace(promise, epsilon=max(epsilon, released)))  # its reports hold that release
     if math.isinf(epsilon) and not accept_uncertified:
         raise Declined(
             f"{mechanism.kind} has no certificate ({promise.why}): ask the operator for a certified mechanism, or "

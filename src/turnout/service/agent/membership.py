@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from turnout.algorithm import MECHANISMS, Averaging, Mechanism, Prior
-from turnout.client import DELTA, LEDGER, ROUNDS, has_reported, read_ledger
+from turnout.client import DELTA, LEDGER, ROUNDS, has_reported, read_ledger, reports_on_file
 from turnout.errors import FileProblem, invalid
 from turnout.files import Disk, InUse, entries_of
 from turnout.service import Proposal, ProtocolProblem, Welcome, read_json
@@ -235,7 +235,20 @@ def read_status(folder: str | Path, ledger: str | Path | None = None) -> dict[st
     pid = left_over(folder / PROCESS_FILE)
     found |= {"working": None if working is None else working.get("round")}
     found |= {"process": None if pid is None else {"pid": pid}}
-    return found | ledger_facts(path)
+    facts = ledger_facts(path)
+    return found | (facts if "ledger_problem" in facts else _older_ledger(folder, path) or facts)
+
+
+def _older_ledger(folder: Path, ledger: Path) -> dict[str, Any]:
+    """A ledger that counts fewer reports than the device's rounds hold is an older copy, whatever its witness says."""
+    spending, limit, _ = read_ledger(ledger)
+    made = reports_on_file(folder)
+    if limit is None or made <= spending.spent:
+        return {}
+    told = (
+        f"it counts {spending.spent:,} reports, and the rounds in {folder} hold {made:,}: an older copy of both files"
+    )
+    return {"ledger": str(ledger), "ledger_problem": told}
 
 
 def ledger_of(folder: Path, given: str | Path | None = None) -> Path:

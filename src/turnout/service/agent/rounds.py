@@ -31,7 +31,7 @@ from turnout.client import (
     settings_of,
 )
 from turnout.errors import FileProblem, TurnoutError
-from turnout.privacy import Account
+from turnout.privacy import SAME_MECHANISM, Account
 from turnout.problem import Costs
 from turnout.service import (
     DECLINED,
@@ -136,6 +136,7 @@ class Decider:
             own=owner.mechanism,
             accept_uncertified=owner.accept_uncertified,
             release_is_due=ledger.release_is_due if ledger is not None else lambda settings: True,
+            released=ledger.largest_release if ledger is not None else 0.0,
         )
 
     def decide(self, offer: Offer) -> bool:
@@ -203,10 +204,10 @@ class Decider:
         return (self._ledger or self._closed or self._open_ledger()).account(delta)
 
     def at_most(self, delta: float) -> Account:
-        """The same once all that the owner allows is spent in this run."""
+        """The same once all that the owner allows is spent in this run, with the mechanism that it has now."""
         assert self._agreement is not None  # after `agree`
         made, ledger = self._agreement, self._open_ledger()
-        return at_most(ledger, made.mechanism, made.certificate.epsilon, delta)
+        return at_most(ledger, made.mechanism, made.certificate.epsilon, delta).assuming(SAME_MECHANISM)
 
     def places(self) -> tuple[Path, Path]:
         """Where the ledger and its witness are."""

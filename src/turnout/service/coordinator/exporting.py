@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from turnout.errors import invalid
+from turnout.privacy import LOST_ROUNDS, LOST_RULES
 from turnout.service import (
     KEPT_ROUNDS,
     MISSING,
@@ -18,6 +19,7 @@ from turnout.service import (
     REFUSED,
     YES,
     Histories,
+    Rules,
     RulesVersions,
     Summary,
     summed_up,
@@ -117,8 +119,16 @@ def export(store: Store) -> Trajectory:
         controller_state=type(rules.controller.start())(**store.position().controller),
         problem=None,
         keep=Keep(cost=False),
-        provenance=_provenance(run.name, versions, before.first_kept, before.first_kept + len(rows) - 1, len(roll)),
+        provenance=_provenance(run.name, versions, before.first_kept, before.first_kept + len(rows) - 1, len(roll))
+        | _after_a_restore(store, rules),
     )
+
+
+def _after_a_restore(store: Store, rules: Rules) -> dict[str, Any]:
+    """What must be assumed of a run that was restored from a copy."""
+    if not any(change.what == "restored" for change in store.changes()):
+        return {}
+    return {"observer": {"assuming": [*rules.assuming, LOST_ROUNDS, LOST_RULES]}}
 
 
 def _left(roll: Roll) -> npt.NDArray[np.int64]:
@@ -164,15 +174,14 @@ def trim(store: Store, before: float, who: str) -> Summary:
 
 def _provenance(name: str, all_versions: RulesVersions, first: int, last: int, devices: int) -> dict[str, Any]:
     """Of the rounds from `first` to `last`; those before are summed up, and not in the trajectory."""
-    versions = all_versions.in_force(last)
-    versions = versions[versions.index(all_versions.at(first)) :]
+    versions = all_versions.in_force(last)  # also those whose rounds are summed up: histories have moved under them
     rules = versions[-1].rules
     settings = rules.settings()
     averaging = {"remember": rules.averaging.remember, "by": rules.averaging.by}
     told = [{"number": one.number, "since": one.since, **one.settings} for one in versions]
     earlier = [
         {
-            "rounds": after.since - max(one.since, first),
+            "rounds": max(0, after.since - max(one.since, first)),
             "mechanism": one.rules.mechanism.settings(),
             "averaging": averaging,
         }

@@ -15,7 +15,7 @@ from typing import Any
 
 from turnout.algorithm import Presence, widest
 from turnout.errors import invalid
-from turnout.privacy import LOST_ROUNDS, PublicAccount, shown
+from turnout.privacy import LOST_ROUNDS, LOST_RULES, PublicAccount, shown
 from turnout.service import ClosedRound, Log, RulesVersion, budget_of, unpack_presence
 from turnout.service.coordinator.coordinator import Coordinator
 from turnout.service.coordinator.enrolment import issue_codes, why_left
@@ -220,7 +220,7 @@ class Overview:
         earlier = [(one.rules.mechanism, end - one.since) for one, end in zip(used, ends, strict=False)]
         observer = now.rules.observers[0]
         if self._restored:
-            observer = replace(observer, assuming=(*now.rules.assuming, LOST_ROUNDS))
+            observer = replace(observer, assuming=(*now.rules.assuming, LOST_ROUNDS, LOST_RULES))
         self._accounted = now
         self._public = PublicAccount(now.rules.mechanism, now.rules.delta, observer, earlier)
         self._account = self._count_up(0)

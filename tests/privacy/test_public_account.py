@@ -39,8 +39,8 @@ def test_before_the_first_report_nothing_is_given_away_but_a_release():
         (PaperCoin(1.0), 'no bound per report: at intent 1 a "no" cannot happen'),
         (
             Memoized(4.0, 10.0),
-            "pure epsilon 4 per lifetime, against an observer of every report, if the cost is released once, across "
-            "all runs and servers (one release at joining; reports hold nothing else)",
+            "pure epsilon 4 per lifetime, against an observer of every report, if the cost is released once, by this "
+            "mechanism, across all runs and servers (one release at joining; reports hold nothing else)",
         ),
         (
             Clamp(0.1),

@@ -81,7 +81,8 @@ class ClosedRound:
         capacity: what was needed.
         codes: MISSING, NO, YES or REFUSED by slot, shape (slots then,).
         participants: the weight that was acknowledged.
-        demand: the weight that moved the signal: every "yes", and missing devices as the operator chose.
+        demand: the weight that moved the signal: every "yes" of who was expected, and missing devices as the operator
+            chose.
         members: how many devices there were.
         heard: how many of them reported.
         frozen: whether the signal did not follow: too few decided by it.
@@ -141,8 +142,7 @@ def close(
         random: chooses who is refused beyond the hard limit, so that nobody gains by being early.
         replayed: decided earlier, under another signal, shape (slots,): they count, but the signal must not follow.
         acknowledge: False where the operator stops everyone: no "yes" counts, and the signal stays.
-        seconds: how long it was open.
-        closed_at: the wall clock.
+        seconds, closed_at: how long it was open; the wall clock.
 
     Returns:
         The closed round, and where the run stands after it.

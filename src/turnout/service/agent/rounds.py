@@ -486,7 +486,7 @@ class DeviceRounds:
             then = "leaves the run" if self._decider.after_stop == "leave" else "follows public data alone"
             self._dialogue.noted(
                 f"few of the {limit:,} reports that this device allows are left ({lasting(left, seconds)}); then it "
-                f"{then}. To allow more: turnout join … --reports NUMBER --raise-limit"
+                f"{then}. To allow more, before that: turnout join … --reports NUMBER --raise-limit"
             )
         self._warned = share
         return left if share is not None else None

@@ -176,10 +176,12 @@ def _budget_troubles(snapshot: Mapping[str, Any]) -> list[str]:
 def _what_would_do(capacity: float, least: float, most: float, members: int) -> str:
     """A capacity, or a number of members like these, that would do."""
     if capacity > most:
-        needed = math.ceil(members * capacity / most) if most > 0.0 else math.ceil(capacity)
-        return f"It takes {needed:,} such devices, or a smaller capacity"
+        if most <= 0.0:
+            return "It takes devices that report"
+        return f"It takes {math.ceil(members * capacity / most):,} such devices, or a smaller capacity"
     fewest = math.floor(members * capacity / least)
-    return f"It takes {fewest:,} such devices or fewer, a larger capacity, or a run whose box is elsewhere (--devices)"
+    elsewhere = "a box that is elsewhere (turnout operate rules)"
+    return f"It takes {fewest:,} such devices or fewer, a larger capacity, or {elsewhere}"
 
 
 def _capacity_troubles(snapshot: Mapping[str, Any]) -> list[str]:

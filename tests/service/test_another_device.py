@@ -218,7 +218,7 @@ SABOTAGED: dict[str, list[tuple[str, str]]] = {
     "forgets_old_rounds": [("remember ?? Infinity);", "Infinity);")],
     "counts_missed_rounds": [("return missed(state, round - 1 - last, remember);", "return state;")],
     "goes_back_with_what_is_on_file": [("let decision = rounds.decisions.get(offer.round);", "let decision;")],
-    "ignores_what_it_does_not_know": [("const isOffer = (value) =>", "const isOffer = (value) => !value?.rules &&")],
+    "ignores_what_it_does_not_know": [("const isOffer = (value) =>", "const isOffer = (value) => !value?.signals &&")],
     "declines_what_its_owner_does_not_allow": [("box.epsilon > this.ledger.limit.epsilon", "false")],
     "is_silent_once_revoked": [("reply.status === 401 && token &&", "false &&")],
     "keeps_its_bit_in_a_conflict": [

@@ -173,7 +173,7 @@ def test_a_fleet_of_two_kinds_agrees_with_the_store(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("before", "after"),
     [
-        ("{ run: welcome.run, round, participates }", "{ run: welcome.run, round, participates: !participates }"),
+        ("round, participates, ...rules }", "round, participates: !participates, ...rules }"),
         ("this.rounds.acknowledge(round, value.counted);", "this.rounds.acknowledge(round, false);"),
     ],
     ids=["sends another bit", "stores another answer"],

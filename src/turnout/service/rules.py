@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from turnout.algorithm import (
+    QUORUM,
     Averaging,
     Controller,
     IntegralController,
@@ -55,7 +56,7 @@ class Safety:
 
     missing: str
     hard_limit: float | None = None
-    quorum: float = 0.5
+    quorum: float = QUORUM
     most_signal: float | None = None
 
     def __post_init__(self) -> None:
@@ -234,7 +235,7 @@ def rules_from_settings(table: Table) -> Rules:
     limits = (
         safety.text("missing", ""),
         _hard_limit(safety),
-        safety.number("quorum", 0.5),
+        safety.number("quorum", QUORUM),
         safety.number("most_signal", None),
     )
     seconds = (

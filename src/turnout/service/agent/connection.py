@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from turnout.errors import TurnoutError, invalid
 from turnout.service import (
@@ -297,6 +297,9 @@ class Halted(Exception):
     """The agent is being stopped: leave everything as it is."""
 
 
+Read = TypeVar("Read")
+
+
 @dataclass(frozen=True)
 class Answered:
     """A report that was settled.
@@ -407,11 +410,7 @@ class Dialogue:
         Raises:
             Revoked, RefusedByCoordinator: it has no place for this device.
         """
-        while True:
-            try:
-                return Offer.read(self._told(ROUND, token, run))
-            except (ProtocolProblem, ValueError) as error:
-                self._fail(f"a reply that is not of this protocol: {_clean(str(error))}")
+        return self._read(Offer.read, ROUND, token, run)
 
     def rules(self, token: str, run: str) -> Proposal:
         """The version of the rules that is in force, and the round that is open.
@@ -419,9 +418,13 @@ class Dialogue:
         Raises:
             Revoked, RefusedByCoordinator: it has no place for this device.
         """
+        return self._read(Proposal.read, RULES, token, run)
+
+    def _read(self, read: Callable[[Any], Read], path: str, token: str, run: str) -> Read:
+        """Ask until the reply can be read."""
         while True:
             try:
-                return Proposal.read(self._told(RULES, token, run))
+                return read(self._told(path, token, run))
             except (ProtocolProblem, ValueError) as error:
                 self._fail(f"a reply that is not of this protocol: {_clean(str(error))}")
 

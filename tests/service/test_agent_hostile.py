@@ -2,6 +2,7 @@
 
 import math
 import os
+import random
 import threading
 
 import pytest
@@ -217,7 +218,8 @@ def test_absurd_rounds_spend_no_more_than_the_budget(tmp_path):
     assert len(reserved(tmp_path)) == 1
 
 
-def test_a_next_round_that_goes_backwards_is_not_followed_in_haste(tmp_path):
+def test_a_next_round_that_goes_backwards_is_not_followed_in_haste(tmp_path, monkeypatch):
+    monkeypatch.setattr(random.SystemRandom, "uniform", lambda self, least, most: (least + most) / 2)  # the mean pause
     coordinator, pauses = FakeCoordinator(), []
     stuck = {"outcome": "confirmed", "counted": True, "lease": 0, "next": {"round": 0, "signal": 1.0}}
     with make(tmp_path, coordinator, sleep=pauses.append) as agent:

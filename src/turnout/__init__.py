@@ -28,10 +28,12 @@ if TYPE_CHECKING:
         Prior,
         SeededCoins,
         SelfTuningController,
+        SumNoise,
         client_step,
     )
     from turnout.algorithm import CappedCoin as CappedCoin
     from turnout.algorithm import ClientState as ClientState
+    from turnout.algorithm import FallingGainController as FallingGainController
     from turnout.algorithm import LearnedMemoized as LearnedMemoized
     from turnout.algorithm import RandomizedResponse as RandomizedResponse
     from turnout.algorithm import SystemCoins as SystemCoins
@@ -48,7 +50,7 @@ if TYPE_CHECKING:
 
     plan: _Package
 
-# Twenty-five are listed, so that a newcomer sees the important ones; the others can be used, too.
+# Twenty-six are listed, so that a newcomer sees the important ones; the others can be used, too.
 __all__ = [
     "Averaging",
     "Clamp",
@@ -64,6 +66,7 @@ __all__ = [
     "Schedule",
     "SeededCoins",
     "SelfTuningController",
+    "SumNoise",
     "Trajectory",
     "__version__",
     "account_of",
@@ -88,6 +91,7 @@ _load, _ = lazy(
             "Clamp",
             "Classical",
             "ClientState",
+            "FallingGainController",
             "IntegralController",
             "LearnedMemoized",
             "Memoized",
@@ -96,6 +100,7 @@ _load, _ = lazy(
             "RandomizedResponse",
             "SeededCoins",
             "SelfTuningController",
+            "SumNoise",
             "SystemCoins",
             "TrackingClamp",
             "client_step",

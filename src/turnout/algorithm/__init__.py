@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from turnout.algorithm.channel import Channel, best_channel
     from turnout.algorithm.controllers import (
         Controller,
+        FallingGainController,
         IntegralController,
         IntegralState,
         SelfTuningController,
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from turnout.algorithm.mechanisms.paper_coin import PaperCoin, coin_probability
     from turnout.algorithm.mechanisms.randomized_response import RandomizedResponse
     from turnout.algorithm.mechanisms.tracking_clamp import MARGIN, TrackingClamp
+    from turnout.algorithm.noise import SumNoise, check_noise, discrete_gaussian, noise_from_settings
     from turnout.algorithm.presence import FORGIVEN, QUORUM, RETURN_ROUNDS, Attendance, Presence
     from turnout.algorithm.server import EVERYONE, Heard, ServerState, server_step
 
@@ -67,6 +69,7 @@ __all__ = [
     "ClientState",
     "Coins",
     "Controller",
+    "FallingGainController",
     "Heard",
     "IntegralController",
     "IntegralState",
@@ -85,6 +88,7 @@ __all__ = [
     "SelfTuningController",
     "ServerState",
     "Step",
+    "SumNoise",
     "SystemCoins",
     "TrackingClamp",
     "at_least",
@@ -95,9 +99,11 @@ __all__ = [
     "check_epsilon",
     "check_known",
     "check_mechanism",
+    "check_noise",
     "client_step",
     "coin_probability",
     "controller_from_settings",
+    "discrete_gaussian",
     "growth",
     "in_words",
     "inside",
@@ -106,6 +112,7 @@ __all__ = [
     "keeps",
     "mechanism_from_settings",
     "next_rounds",
+    "noise_from_settings",
     "on_the_coin",
     "released",
     "remembered",
@@ -125,6 +132,7 @@ __getattr__, _ = lazy(
         ),
         "controllers": (
             "Controller",
+            "FallingGainController",
             "IntegralController",
             "IntegralState",
             "SelfTuningController",
@@ -148,6 +156,12 @@ __getattr__, _ = lazy(
         "mechanisms.tracking_clamp": (
             "MARGIN",
             "TrackingClamp",
+        ),
+        "noise": (
+            "SumNoise",
+            "check_noise",
+            "discrete_gaussian",
+            "noise_from_settings",
         ),
         "presence": (
             "FORGIVEN",

@@ -135,7 +135,7 @@ def server_step(
     if aim is not None:
         after = controller.step(after, total, aim)
     if heard.scale != 1.0:
-        after = after._replace(signal=after.signal * heard.scale)
+        after = controller.scaled(after, heard.scale)
     if after.signal > most_signal:
         after = after._replace(signal=float(most_signal))
     return ServerState(state.round + 1, (*state.signals[1:], float(after.signal)), after)

@@ -16,7 +16,7 @@ Words = npt.NDArray[np.uint32]
 MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
 KEY_STEPS = (0x9E3779B9, 0xBB67AE85)
 
-PARTICIPATION, ENROLMENT, POPULATION = 0, 1, 2
+PARTICIPATION, ENROLMENT, POPULATION, NOISE = 0, 1, 2, 3
 """What a draw is for; different purposes never share a word."""
 
 

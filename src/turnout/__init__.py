@@ -26,7 +26,6 @@ if TYPE_CHECKING:
         Memoized,
         PaperCoin,
         Prior,
-        SeededCoins,
         SelfTuningController,
         SumNoise,
         client_step,
@@ -36,6 +35,7 @@ if TYPE_CHECKING:
     from turnout.algorithm import FallingGainController as FallingGainController
     from turnout.algorithm import LearnedMemoized as LearnedMemoized
     from turnout.algorithm import RandomizedResponse as RandomizedResponse
+    from turnout.algorithm import SeededCoins as SeededCoins
     from turnout.algorithm import SystemCoins as SystemCoins
     from turnout.algorithm import TrackingClamp as TrackingClamp
     from turnout.plan import Goal as Goal
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
     plan: _Package
 
-# Twenty-six are listed, so that a newcomer sees the important ones; the others can be used, too.
+# Twenty-five are listed, so that a newcomer sees the important ones; the others can be used, too.
 __all__ = [
     "Averaging",
     "Clamp",
@@ -64,7 +64,6 @@ __all__ = [
     "Prior",
     "Problem",
     "Schedule",
-    "SeededCoins",
     "SelfTuningController",
     "SumNoise",
     "Trajectory",

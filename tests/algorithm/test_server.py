@@ -32,7 +32,7 @@ def test_bad_arguments(bad):
 def test_settings_make_it_again():
     server = IntegralController(0.1, 2.0, lag=0)
     assert controller_from_settings(Table(server.settings())) == server
-    with pytest.raises(ValueError, match="'integral' or 'self-tuning'"):
+    with pytest.raises(ValueError, match="one of 'integral', 'self-tuning', 'falling-gain'"):
         controller_from_settings(Table({"kind": "magic"}))
 
 

@@ -91,6 +91,9 @@ class Negative:
     def step(self, state, participants, capacity):
         return type(state)(-1.0 if participants > capacity else float("nan") if participants == 0 else 30.0)
 
+    def scaled(self, state, scale):
+        return state
+
     def settings(self):
         return {"kind": "negative"}
 

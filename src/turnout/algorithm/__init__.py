@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from turnout.algorithm.mechanisms.paper_coin import PaperCoin, coin_probability
     from turnout.algorithm.mechanisms.randomized_response import RandomizedResponse
     from turnout.algorithm.mechanisms.tracking_clamp import MARGIN, TrackingClamp
-    from turnout.algorithm.noise import SumNoise, check_noise, discrete_gaussian, noise_from_settings
+    from turnout.algorithm.noise import SumNoise, discrete_gaussian, noise_from_settings
     from turnout.algorithm.presence import FORGIVEN, QUORUM, RETURN_ROUNDS, Attendance, Presence
     from turnout.algorithm.server import EVERYONE, Heard, ServerState, server_step
 
@@ -99,7 +99,6 @@ __all__ = [
     "check_epsilon",
     "check_known",
     "check_mechanism",
-    "check_noise",
     "client_step",
     "coin_probability",
     "controller_from_settings",
@@ -159,7 +158,6 @@ __getattr__, _ = lazy(
         ),
         "noise": (
             "SumNoise",
-            "check_noise",
             "discrete_gaussian",
             "noise_from_settings",
         ),

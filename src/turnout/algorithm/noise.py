@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from turnout.errors import check_kind, check_number, invalid
+from turnout.errors import check_number, invalid
 from turnout.problem import NOISE, Array, philox4x32
 from turnout.settings import Table
 
@@ -143,12 +143,6 @@ def noise_from_settings(table: Table) -> SumNoise:
     )
     table.finish()
     return noise
-
-
-def check_noise(noise: object) -> None:
-    """Refuse anything but noise on the sum, or None."""
-    if noise is not None:
-        check_kind("noise", noise, SumNoise, "a turnout.SumNoise, or None for exact sums", "write SumNoise(sigma=400)")
 
 
 def _by_inversion(sigma: float, uniform: Array) -> npt.NDArray[np.int64]:

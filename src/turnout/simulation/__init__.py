@@ -13,7 +13,7 @@ from turnout.simulation.run import replicate, simulate
 from turnout.simulation.run_settings import Run, continuation, run_from_settings
 from turnout.simulation.schedule import ABSENT, AWAY, PRESENT, Schedule, schedule_from_settings
 from turnout.simulation.setup import Setup, set_up
-from turnout.simulation.trajectory import UNKNOWN, Trajectory, mechanisms_in_words, privacy_in_words
+from turnout.simulation.trajectory import UNKNOWN, ServerRecord, Trajectory, mechanisms_in_words, privacy_in_words
 from turnout.simulation.workers import spread
 
 __all__ = [
@@ -31,6 +31,7 @@ __all__ = [
     "RayOptions",
     "Run",
     "Schedule",
+    "ServerRecord",
     "Setup",
     "SimulatedClients",
     "Trajectory",

@@ -30,6 +30,7 @@ def can_be_batched(setup: Setup) -> bool:
     return (
         setup.log.round == 0
         and setup.log.compiled_controller is not None
+        and setup.noise is None
         and isinstance(clients.costs, (PolynomialCosts, DrawnCosts))
         and clients.state.memory is None  # what a mechanism releases depends on the seed
         and not (schedule.has_movement or schedule.away or schedule.capacity)

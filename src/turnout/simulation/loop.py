@@ -38,7 +38,12 @@ def run_rounds(engine: Engine, setup: Setup, progress: Progress | None = None) -
         return engine.measure(recorder.keep, status)
 
     with contextlib.closing(engine), _deferred_interrupt() as stop_asked:
-        for span, heard in _pieces(setup.schedule, setup.problem, clients, log.round, total):
+        if setup.noise is None:
+            pieces = _pieces(setup.schedule, setup.problem, clients, log.round, total)
+        else:  # also the round after the last: a change there is known before it
+            pieces = _pieces(setup.schedule, setup.problem, clients, log.round, total + 1)
+            pieces = _with_known_changes(pieces, setup.problem, total)
+        for span, heard in pieces:
             status, log.capacity, log.heard = span.status, span.capacity, heard
             _begin(engine, clients, log, span)
             recorder.note(log.round - 1, measured)
@@ -135,6 +140,39 @@ def _pieces(schedule: Schedule, problem: Problem, clients: SimulatedClients, fir
                 piece = Span(begin, end, None if np.all(waiting == PRESENT) else waiting, newcomers, whole.capacity)
                 yield _Piece(piece, heard)
             round = end
+
+
+def _with_known_changes(pieces: Iterator[_Piece], problem: Problem, stop: int) -> Iterator[_Piece]:
+    """The same up to `stop`, with the signal scaled before members join or leave, or another capacity is needed.
+
+    The roll and the capacity are public. A server that sees exact sums learns of such a change in one round; one that
+    sees noise would take hundreds.
+    """
+
+    def asked(span: Span) -> float:
+        """The capacity in parts of what the members bring."""
+        members = slice(None) if span.status is None else span.status != ABSENT
+        weight = np.broadcast_to(problem.unit_weights, len(problem))[members].sum()
+        return span.capacity / float(weight) if weight else 0.0
+
+    before: _Piece | None = None
+    for piece in pieces:
+        if before is not None:
+            yield from _scaled(before, asked(piece.span) / (asked(before.span) or 1.0) or 1.0)
+        before = piece
+    if before is not None and before.span.first < stop:
+        yield before._replace(span=before.span._replace(stop=stop))
+
+
+def _scaled(piece: _Piece, scale: float) -> list[_Piece]:
+    """A piece with the signal scaled after its last round, which is then a piece of its own."""
+    (span, heard), nobody = piece, np.empty(0, np.int64)
+    if scale == 1.0:
+        return [piece]
+    if span.stop - span.first == 1:
+        return [_Piece(span, heard._replace(scale=heard.scale * scale))]
+    last = _Piece(span._replace(first=span.stop - 1, newcomers=nobody), heard._replace(scale=scale))
+    return [_Piece(span._replace(stop=span.stop - 1), heard), last]
 
 
 class _Pace:

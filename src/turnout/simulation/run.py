@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from turnout.algorithm import Averaging, Controller, IntegralController, Mechanism, Prior
+from turnout.algorithm import Averaging, Controller, IntegralController, Mechanism, Prior, SumNoise
 from turnout.errors import Interrupted, check_kind
 from turnout.privacy import Observer
 from turnout.problem import Problem
@@ -41,6 +41,7 @@ def simulate(
     start: Prior | Trajectory | None = None,
     schedule: Schedule | None = None,
     averaging: Averaging | None = None,
+    noise: SumNoise | None = None,
     keep: Keep | None = None,
     observer: Observer | None = None,
     threads: int | None = None,
@@ -61,6 +62,7 @@ def simulate(
             clients: costs that drift. Or another mechanism: its certificate is then the worst of all parts.)
         schedule: who joins, leaves or is away, and a capacity that changes; the continued run's, unless given.
         averaging: how histories move; all rounds, by the bit (or as in the continued run), unless given.
+        noise: what is added to each sum before the server sees it; nothing (or the continued run's), unless given.
         keep: what to record; the continued run's, unless given.
         observer: what would make a promise against it false is refused; of every report, unless given or continued.
         threads: at most so many; as many as there are cores, unless given.
@@ -79,10 +81,8 @@ def simulate(
         >>> round(float(run.last(400).mean()), -1)
         600.0
     """
-    setup = set_up(problem, mechanism, controller, rounds, seed, start, schedule, averaging, keep, observer)
-    if setup.recorder.keep.state:
-        held, remedy = f"the final state of {len(problem):,} clients", "use keep=Keep(state=False)"
-        check_memory(held, 10 * len(problem), free_memory(), "here", remedy)
+    setup = set_up(problem, mechanism, controller, rounds, seed, start, schedule, averaging, keep, observer, noise)
+    _check_memory(setup)
     chosen, why = choose_engine(engine, setup.clients, threads, setup.log.rounds)
     interrupted = run_rounds(chosen, setup, progress)
     trajectory = setup.trajectory(chosen.name, why)
@@ -90,6 +90,13 @@ def simulate(
         raise Interrupted(trajectory)
     _warn_if_unstable(setup)
     return trajectory
+
+
+def _check_memory(setup: Setup) -> None:
+    """Refuse a final state that would not fit."""
+    if setup.recorder.keep.state:
+        held, remedy = f"the final state of {len(setup.problem):,} clients", "use keep=Keep(state=False)"
+        check_memory(held, 10 * len(setup.problem), free_memory(), "here", remedy)
 
 
 def _warn_if_unstable(setup: Setup) -> None:
@@ -164,7 +171,7 @@ def _in_one_call(
     asked, _ = named_options(engine)
     if not seeds or not isinstance(asked, JaxOptions) or isinstance(options.get("start"), Trajectory):
         return None
-    given = [options.get(name) for name in ("start", "schedule", "averaging", "keep", "observer")]
+    given = [options.get(name) for name in ("start", "schedule", "averaging", "keep", "observer", "noise")]
     setup = set_up(problem, mechanism, controller, rounds, seeds[0], *given)
     choose_engine(asked, setup.clients, rounds=rounds)[0].close()  # refuses what cannot run there
     from turnout.simulation.jax_replicas import can_be_batched, replicate_on_device

@@ -5,7 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from turnout.algorithm import Averaging, Controller, Mechanism, Prior, controller_from_settings, mechanism_from_settings
+from turnout.algorithm import (
+    Averaging,
+    Controller,
+    Mechanism,
+    Prior,
+    SumNoise,
+    controller_from_settings,
+    mechanism_from_settings,
+    noise_from_settings,
+)
 from turnout.privacy import EVERY_REPORT, SUM, Observer
 from turnout.problem import Problem, population_from_table
 from turnout.settings import FLEET_KEYS, Table
@@ -32,6 +41,7 @@ class Run:
     averaging: Averaging
     keep: Keep | None
     observer: Observer = Observer()  # noqa: RUF009 (frozen)
+    noise: SumNoise | None = None
 
     @property
     def seen_by(self) -> Observer:
@@ -67,6 +77,8 @@ def run_from_settings(table: Table) -> Run:
     [averaging]
     remember = 200
     by = "bit"
+    [noise]                     # absent: the server sees exact sums; see `SumNoise`
+    sigma = 400
     [schedule]                  # see `schedule_from_settings`
     [keep]                      # see `Keep`
     every = 100
@@ -84,6 +96,7 @@ def run_from_settings(table: Table) -> Run:
         start=_start(table),
         schedule=schedule,
         averaging=_averaging(table.table("averaging", {})),
+        noise=noise_from_settings(table.table("noise")) if "noise" in table else None,
         keep=keep_from_settings(table.table("keep", {})),
         observer=_observer(table, schedule, rounds, len(problem)),
     )
@@ -111,6 +124,7 @@ def continuation(before: Trajectory, rounds: int, engine: str = "auto", mechanis
         start=before,
         schedule=schedule_from_settings(Table(settings["schedule"], "schedule")),
         averaging=Averaging(**settings["averaging"]),
+        noise=None,
         keep=None,
         observer=observer_of(settings),
     )

@@ -15,8 +15,10 @@ from turnout.algorithm import (
     Mechanism,
     Prior,
     SeededCoins,
+    SumNoise,
     check_controller,
     check_mechanism,
+    noise_from_settings,
     released,
 )
 from turnout.errors import check_kind, invalid
@@ -42,6 +44,7 @@ class Setup:
     log: ServerLog
     recorder: Recorder
     observer: Observer
+    noise: SumNoise | None = None
     earlier: list[dict[str, Any]] = field(default_factory=list)  # the parts of a run continued with another mechanism
 
     def trajectory(self, engine: str, why: str) -> Trajectory:
@@ -59,6 +62,7 @@ class Setup:
             problem=self.problem if keep.state and isinstance(self.problem.costs, PolynomialCosts) else None,
             keep=keep,
             provenance=self._provenance() | {"engine": engine, "engine_reason": why},
+            seen=None if log.seen is None else log.seen[:done],
         )
 
     def _provenance(self) -> dict[str, Any]:
@@ -80,6 +84,8 @@ class Setup:
         }
         if self.observer.sees != EVERY_REPORT:
             found["observer"] = {"sees": self.observer.sees, "honest": self.observer.honest}
+        if self.noise is not None:
+            found["noise"] = self.noise.settings()
         if self.observer.assuming:
             found["observer"] = found.get("observer", {}) | {"assuming": list(self.observer.assuming)}
         return found | ({"earlier": self.earlier} if self.earlier else {})
@@ -96,14 +102,16 @@ def set_up(
     averaging: Averaging | None,
     keep: Keep | None,
     observer: Observer | None = None,
+    noise: SumNoise | None = None,
 ) -> Setup:
     """Check the arguments of `simulate`, and make ready a new run or a continued one."""
-    _check_kinds(problem, mechanism, controller, schedule, averaging, keep)
+    _check_kinds(problem, mechanism, controller, schedule, averaging, keep, noise)
     before = start if isinstance(start, Trajectory) else None
     if before is not None:  # whatever is not said is as it was
         schedule = schedule or schedule_from_settings(Table(before.provenance["schedule"], "schedule"))
         averaging = averaging or Averaging(**before.provenance["averaging"])
         observer = observer or observer_of(before.provenance)
+        noise = _continued(noise, before)
     schedule, averaging = schedule or Schedule(), averaging or Averaging()
     keep = keep or (before.keep if before else Keep())
     if seed is None:
@@ -115,15 +123,15 @@ def set_up(
     coins = SeededCoins(seed)
     if before is None:
         clients = SimulatedClients.of(problem, mechanism, averaging, coins, _prior(start), schedule)
-        log = ServerLog.start(controller, problem.capacity, rounds)
-        return Setup(problem, schedule, clients, log, recorder, observer)
+        log = ServerLog.start(controller, problem.capacity, rounds, noise, seed)
+        return Setup(problem, schedule, clients, log, recorder, observer, noise)
     _check_continues(before, problem, keep)
     recorder.resume(before.checkpoints, before.columns())
     clients = _take_up_clients(before, problem, mechanism, averaging, coins, schedule)
-    log = ServerLog.resume(before, controller, problem.capacity, rounds)
+    log = ServerLog.resume(before, controller, problem.capacity, rounds, noise, seed)
     earlier = _earlier(before, problem, mechanism, averaging, seed)
     check_parts(earlier, observer)
-    return Setup(problem, schedule, clients, log, recorder, observer, earlier)
+    return Setup(problem, schedule, clients, log, recorder, observer, noise, earlier)
 
 
 def seen_by(observer: Observer, problem: Problem, averaging: Averaging, schedule: Schedule, rounds: int) -> Observer:
@@ -144,7 +152,19 @@ def seen_by(observer: Observer, problem: Problem, averaging: Averaging, schedule
     return replace(observer, averaging=averaging, weights=problem.weights)
 
 
-def _check_kinds(problem: Any, mechanism: Any, controller: Any, schedule: Any, averaging: Any, keep: Any) -> None:
+def _continued(noise: SumNoise | None, before: Trajectory) -> SumNoise | None:
+    """The noise of the run to continue, which stays what it was: the account covers one schedule."""
+    known = before.provenance.get("noise")
+    held = None if known is None else noise_from_settings(Table(known, "noise"))
+    if noise is not None and noise != held:
+        remedy = "leave noise out when continuing, or start a run of its own"
+        raise invalid("noise", f"as in the run to continue, {held}", noise, remedy)
+    return held
+
+
+def _check_kinds(
+    problem: Any, mechanism: Any, controller: Any, schedule: Any, averaging: Any, keep: Any, noise: Any
+) -> None:
     """Refuse arguments in another order or of another type, with the remedy."""
     check_problem(problem)
     check_mechanism(mechanism)
@@ -153,6 +173,7 @@ def _check_kinds(problem: Any, mechanism: Any, controller: Any, schedule: Any, a
         ("schedule", schedule, Schedule, "Schedule(capacity={500: 300})"),
         ("averaging", averaging, Averaging, "Averaging(remember=200)"),
         ("keep", keep, Keep, "Keep(every=10)"),
+        ("noise", noise, SumNoise, "SumNoise(sigma=400)"),
     ):
         if given is not None:
             check_kind(name, given, kind, f"a turnout.{kind.__name__}", f"write {name}={such}")

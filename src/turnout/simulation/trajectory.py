@@ -36,6 +36,53 @@ _SHOWN_WITH_GAP = 1_000_000
 
 
 @dataclass(frozen=True, eq=False)
+class ServerRecord:
+    """What the server of a run saw and sent, and nothing else: no true turnout, no seed, nothing of a client.
+
+    Attributes:
+        signal: Theta(k), shape (rounds,).
+        seen: the sum of each round as it was opened, shape (rounds,); not a number where nothing was opened.
+        capacity: what was needed in each round, shape (rounds,).
+        noise: the settings of the noise; None: sums were exact.
+
+    Example:
+        >>> from turnout import Classical, FallingGainController, Prior, SumNoise, paper_population, simulate
+        >>> problem, server = paper_population().problem(600), FallingGainController(0.01, initial=10.0)
+        >>> run = simulate(problem, Classical(), server, 50, start=Prior(0.5), noise=SumNoise(20.0))
+        >>> run.server
+        ServerRecord(50 rounds, sums with noise of sigma 20)
+    """
+
+    signal: Array
+    seen: Array
+    capacity: Array
+    noise: dict[str, Any] | None
+
+    def __repr__(self) -> str:
+        sums = "exact sums" if self.noise is None else f"sums with noise of sigma {self.noise['sigma']:g}"
+        return f"ServerRecord({len(self.signal)} rounds, {sums})"
+
+    def save(self, path: str | Path) -> None:
+        """Write it as a CSV file (round, signal, seen, capacity), whole or not at all.
+
+        Raises:
+            FileProblem: the file cannot be written.
+        """
+        columns = zip(self.signal.tolist(), self.seen.tolist(), self.capacity.tolist(), strict=True)
+        lines = ["round,signal,seen,capacity"]
+        lines += [
+            f"{round},{signal!r},{'' if math.isnan(seen) else int(seen)},{capacity!r}"
+            for round, (signal, seen, capacity) in enumerate(columns)
+        ]
+        with whole_file(check_writable(path)) as file:
+            file.write("\n".join([*lines, ""]).encode())
+
+    def to_pandas(self) -> Any:
+        """The rounds as a pandas DataFrame: signal, seen, capacity."""
+        return _frame({"signal": self.signal, "seen": self.seen, "capacity": self.capacity})
+
+
+@dataclass(frozen=True, eq=False)
 class Trajectory:
     """A run, from round 0 on.
 
@@ -53,6 +100,8 @@ class Trajectory:
         problem: what was solved, where it can be saved (polynomial costs).
         keep: what was recorded.
         provenance: version, settings, seed and engine; of a run continued with another mechanism, its `earlier` parts.
+        seen: in a run with noise, what the server saw in place of `participants`, shape (rounds,); not a number where
+            nothing was opened. Only `server` exports it, and nothing else with it.
 
     What was not kept is None.
 
@@ -77,6 +126,13 @@ class Trajectory:
     problem: Problem | None
     keep: Keep
     provenance: dict[str, Any] = field(default_factory=dict)
+    seen: Array | None = None
+
+    @property
+    def server(self) -> ServerRecord:
+        """All that the server saw and sent: this can be shown where the run itself, with the true turnout, cannot."""
+        seen = self.participants.astype(np.float64) if self.seen is None else self.seen
+        return ServerRecord(self.signal, seen, self.capacity, self.provenance.get("noise"))
 
     @property
     def controller_numbers(self) -> dict[str, float] | None:
@@ -182,12 +238,7 @@ class Trajectory:
 
     def to_pandas(self) -> Any:
         """The rounds as a pandas DataFrame: signal, participants, capacity."""
-        try:
-            import pandas
-        except ImportError:
-            raise MissingExtra("to_pandas()", library="pandas", extra="lab") from None
-        columns = {"signal": self.signal, "participants": self.participants, "capacity": self.capacity}
-        return pandas.DataFrame(columns, index=pandas.RangeIndex(self.rounds, name="round"))
+        return _frame({"signal": self.signal, "participants": self.participants, "capacity": self.capacity})
 
     def to_xarray(self) -> Any:
         """The whole record as an xarray Dataset, provenance as attributes."""
@@ -204,6 +255,14 @@ class Trajectory:
                 variables[name] = (("checkpoint", second[name]) if name in second else "checkpoint", values)
         coordinates = {"round": np.arange(self.rounds), "checkpoint": self.checkpoints}
         return xarray.Dataset(variables, coordinates, {"provenance": str(self.provenance)})
+
+
+def _frame(columns: dict[str, Any]) -> Any:
+    try:
+        import pandas
+    except ImportError:
+        raise MissingExtra("to_pandas()", library="pandas", extra="lab") from None
+    return pandas.DataFrame(columns, index=pandas.RangeIndex(len(columns["signal"]), name="round"))
 
 
 UNKNOWN = "unknown: not one of turnout's mechanisms"
@@ -299,6 +358,8 @@ def _save(trajectory: Trajectory, path: str | Path) -> None:
         "capacity": trajectory.capacity,
         "checkpoints": trajectory.checkpoints,
     }
+    if trajectory.seen is not None:
+        arrays["seen"] = trajectory.seen
     arrays |= {name: values for name, values in trajectory.columns().items() if values is not None}
     if trajectory.keep.distance_to is not None:
         arrays["distance_to"] = np.asarray(trajectory.keep.distance_to)
@@ -384,6 +445,7 @@ def _assemble(arrays: dict[str, npt.NDArray[Any]], text: dict[str, Any]) -> Traj
     return Trajectory(
         signal=arrays["signal"],
         participants=arrays["participants"],
+        seen=arrays.get("seen"),
         capacity=arrays["capacity"],
         checkpoints=arrays["checkpoints"],
         **{name: arrays.get(name) for name in _COLUMNS},

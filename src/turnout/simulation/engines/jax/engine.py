@@ -107,7 +107,7 @@ class JaxEngine:
 
     def advance(self, log: ServerLog, stop: int) -> None:
         """Run all rounds up to `stop`: with the paper's server, in one compiled call."""
-        controller = log.compiled_controller
+        controller = log.compiled_controller if log.noise is None else None
         self._rules = self._rules._replace(most=1 if log.controller.lag == 0 else 2)
         if controller is None:
             advance_by_passes(self, log, stop, most=2)

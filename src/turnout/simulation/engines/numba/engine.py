@@ -78,9 +78,10 @@ class NumbaEngine(AtHome):
         older, newer = log.server.signals[0], log.server.signals[-1]
         server = (older, newer, controller.lag, *log.compiled_settings)
         totals, signals = np.empty(stop - log.round, np.int64), np.empty(stop - log.round)
+        noise = np.zeros(stop - log.round, np.int64) if log.noise is None else log.noise[log.round : stop]
         rounds = self._on_all_threads(
             lambda thread, first, end: self._run(
-                clients, (first, end), thread, arrivals, parts, span, key, server, totals, signals
+                clients, (first, end), thread, arrivals, parts, span, key, server, noise, totals, signals
             )
         )
         self._set_rounds(rounds[0])

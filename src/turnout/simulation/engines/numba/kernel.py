@@ -226,11 +226,12 @@ def _rounds(probability: Any, moved: Any, named: _Named) -> Any:
 def _loop(draw_rounds: Any) -> Any:
     """All rounds of one thread's clients, with the integral controller in the loop."""
 
-    def run(clients, share, me, arrivals, parts, rounds_to_run, key, server, totals, signals):  # type: ignore[no-untyped-def]
+    def run(clients, share, me, arrivals, parts, rounds_to_run, key, server, noise, totals, signals):  # type: ignore[no-untyped-def]
         """Thread `me`: its clients through all rounds; meets the others after each pass; the first writes the results.
 
         The server is (older, newer, lag, gain, capacity): the signals of the round before and of this one, and the
-        integral controller. Results: the total of each round, and the signal after it.
+        integral controller. It sees the total of each round plus its noise. Results: the total of each round, and the
+        signal after it.
         """
         participations, rounds, cap, terms, weights, parameters, status = clients
         begin, stop = rounds_to_run
@@ -249,7 +250,7 @@ def _loop(draw_rounds: Any) -> Any:
                 total = 0
                 for thread in range(len(parts)):
                     total += parts[thread, slot, which]
-                older, newer = newer, integral_signal(newer, gain, total, capacity)
+                older, newer = newer, integral_signal(newer, gain, total + noise[round - begin], capacity)
                 rounds = later(rounds, next_rounds(at(rounds, 0), cap))
                 if me == 0:
                     totals[round - begin] = total

@@ -231,8 +231,9 @@ _FIRST = 4.0
 best for a price that stays. But the balancing price moves while averages find their places, about as c log k does, and
 with a / (k + a) the signal lags behind it by c / a. The noise adds a^2 / (2 a - 1) times as much: 2.3 times for 4."""
 
-_AFTER_A_CHANGE = 36.0
-"""Where the gain is taken up again after a change that the server knows of: at 4 / 40 = 0.1."""
+_AFTER_A_CHANGE = 10.0
+"""The gain after a change that the server knows of, in floors: the scaled signal is about right, and a larger gain
+would follow more noise than it corrects."""
 
 _A_CHANGE = 0.05
 """Of the logarithm of the signal: what is expected changed by more than these 5 %."""
@@ -259,7 +260,7 @@ class FallingGainController:
     4 / (k + 4), at least `floor`. The first price may be wrong by a factor of ten: it is found within some ten rounds.
     After that the floor is the choice between following drifts (within some 1 / floor rounds) and following noise
     (it adds floor / 2 * sigma^2 to the turnout's variance). Where the server knows of a change (members left, another
-    capacity), it scales the signal at once, and the gain falls again from 0.1.
+    capacity), it scales the signal at once, and the gain falls again from ten times the floor.
 
     Args:
         floor: the least gain, above 0 and at most 1; `turnout plan` chooses it.
@@ -304,8 +305,8 @@ class FallingGainController:
     def scaled(self, state: FallingGainState, scale: float) -> FallingGainState:
         """The state with the signal multiplied, and a gain that falls again, if that is a change worth it."""
         changed = not 1.0 / (1.0 + _A_CHANGE) <= scale <= 1.0 + _A_CHANGE
-        rounds = min(state.rounds, _AFTER_A_CHANGE) if changed else state.rounds
-        return FallingGainState(state.signal * scale, rounds)
+        again = max(0.0, _FIRST / (_AFTER_A_CHANGE * self.floor) - _FIRST)
+        return FallingGainState(state.signal * scale, min(state.rounds, again) if changed else state.rounds)
 
     def settings(self) -> dict[str, Any]:
         """Everything that makes this controller again."""

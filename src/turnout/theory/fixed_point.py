@@ -7,12 +7,23 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from turnout.algorithm import SMALLEST_AVERAGE, Averaging, Controller, Mechanism, Prior, ServerState, server_step
+from turnout.algorithm import (
+    SMALLEST_AVERAGE,
+    Averaging,
+    Controller,
+    FallingGainController,
+    Mechanism,
+    Prior,
+    ServerState,
+    SumNoise,
+    server_step,
+)
 from turnout.display import card, off
 from turnout.errors import invalid
 from turnout.problem import Array, Optimum, Problem, optimum, rising_root
 from turnout.theory.feasibility import check_feasible
 from turnout.theory.mean_field import MeanField, Moments
+from turnout.theory.noise_response import TurnoutErrors, turnout_errors
 
 _EXACT = 20_000_000  # client-rounds that are computed one by one; later rounds in larger steps
 _STRIDE = 0.1  # later: the step in the logarithm of the round
@@ -46,6 +57,7 @@ class Forecast:
         rounds: after this number of rounds; None is the limit.
         spread: the standard deviation of the turnout; without a controller, the noise of the coins alone.
         path: of a finite run.
+        errors: of a finite run with a `FallingGainController`: the turnout's error, round by round.
 
     Example:
         >>> from turnout import PaperCoin, paper_population
@@ -62,6 +74,7 @@ class Forecast:
     rounds: int | None
     spread: float
     path: _Path | None = None
+    errors: TurnoutErrors | None = None
 
     @property
     def gap(self) -> float:
@@ -95,6 +108,7 @@ def predict(
     *,
     start: Prior | None = None,
     averaging: Averaging | None = None,
+    noise: SumNoise | None = None,
     exact: int | None = None,
 ) -> Forecast:
     """Forecast a run: its limit, or the mean-field path to a given round.
@@ -111,6 +125,7 @@ def predict(
             signal that balances it.
         start: where averages begin; None is the paper's start, where everyone takes part in round 0.
         averaging: how histories move; by the bit, all of them remembered, unless given.
+        noise: on the sums that the server sees; for a controller whose gain is known beforehand.
         exact: compute this number of rounds one by one, and later ones in larger steps, which is quicker; 20 million
             client-rounds, unless given.
 
@@ -130,17 +145,23 @@ def predict(
     if averaging.remember is not None:
         raise invalid("averaging.remember", "None for a forecast", averaging.remember, "simulate it instead")
     field = MeanField(problem, mechanism, tosses=averaging.by == "bit")
-    best = optimum(problem)
+    best, errors = optimum(problem), None
     if rounds is None:
         signal, average = long_run(field, best.price)
         moments, path = Moments(average, np.zeros(len(problem))), None
+        spread = turnout_spread(field, signal, moments, controller, noise)
     else:
-        moments, path = _follow(field, rounds, best, controller, start, exact or max(40, _EXACT // len(problem)))
+        exact = exact or max(40, _EXACT // len(problem))
+        moments, path, turnouts = _follow(field, rounds, best, controller, start, exact)
         late = path.rounds >= rounds / 2
         signal = float(np.trapezoid(path.signal[late], path.rounds[late]) / np.ptp(path.rounds[late]))
-    spread = turnout_spread(field, signal, moments, controller)
+        if isinstance(controller, FallingGainController):
+            off = turnouts - problem.capacity
+            errors = turnout_errors(field, signal, moments.mean, rounds, controller, noise, start, off)
+            moments = Moments(moments.mean, moments.variance + errors.variance)
+        spread = errors.spread if errors else turnout_spread(field, signal, moments, controller, noise)
     deviation = np.sqrt(moments.variance)
-    return Forecast(moments.mean, deviation, signal, field.cost(moments), best, rounds, spread, path)
+    return Forecast(moments.mean, deviation, signal, field.cost(moments), best, rounds, spread, path, errors)
 
 
 def long_run(field: MeanField, guess: float) -> tuple[float, Array]:
@@ -162,27 +183,35 @@ def long_run(field: MeanField, guess: float) -> tuple[float, Array]:
     return signal, field.settled(signal, lowest, highest)
 
 
-def turnout_spread(field: MeanField, signal: float, moments: Moments, controller: Controller | None) -> float:
-    """The standard deviation of the turnout: of the coins, and what the integral controller adds by following them.
+def turnout_spread(
+    field: MeanField, signal: float, moments: Moments, controller: Controller | None, noise: SumNoise | None = None
+) -> float:
+    """The standard deviation of the turnout: of the coins, and what a controller adds by following them, and noise.
 
     With g = gain * slope, the turnout's error e and the signal's effect u obey u' = u - g e; solved for the
     variance with the signal 0 rounds old, and 1 round old (the paper's).
     """
-    noise = field.noise(field.expected(signal, moments)[0])
+    coins = field.noise(field.expected(signal, moments)[0])
     gain = getattr(controller, "gain", None)
+    if isinstance(controller, FallingGainController):
+        gain = controller.floor * signal / field.problem.capacity
     if controller is None or gain is None:
-        return math.sqrt(noise)
+        return math.sqrt(coins)
+    seen = coins if noise is None else coins + (noise.sigma * noise.factor) ** 2
     g = gain * field.slope(signal, moments)
     if g >= (2.0 if controller.lag == 0 else 1.0):
         return math.inf
     unrest = g / (2.0 - g) if controller.lag == 0 else g * (1.0 + g) / ((1.0 - g) * (2.0 + g))
-    return math.sqrt(noise * (1.0 + unrest))
+    return math.sqrt(coins + seen * unrest)
 
 
 def _follow(
     field: MeanField, rounds: int, best: Optimum, controller: Controller | None, start: Prior | None, exact: int
-) -> tuple[Moments, _Path]:
-    """The mean-field path: round by round at first, then in strides of the logarithm of the round."""
+) -> tuple[Moments, _Path, Array]:
+    """The mean-field path: round by round at first, then in strides of the logarithm of the round.
+
+    Returns the moments at the end, the path, and the turnouts of the first rounds.
+    """
     clients = len(field.problem)
     exact = min(rounds, exact)
     server = _Server(field, controller)
@@ -191,7 +220,7 @@ def _follow(
     # The paper's start: everyone takes part in round 0, which is all the history there is.
     moments = Moments(np.full(clients, start.average if start else 1.0), np.zeros(clients))
     before = start.rounds if start else 0.0
-    points = []
+    points, turnouts = [], np.empty(exact)
     for round in range(exact):
         if round == 0 and start is None:
             turnout = float(field.problem.most)
@@ -199,6 +228,7 @@ def _follow(
             chance, covariance = field.expected(server.signal_for(moments), moments)
             turnout = field.brought(chance)
             moments = field.after(moments, chance, covariance, before + round + 1.0)
+        turnouts[round] = turnout
         if round in marks:
             points.append(_point(field, round, server.deciding, turnout, moments, best))
         server.see(turnout)
@@ -209,7 +239,7 @@ def _follow(
         if now >= rounds / 2 or any(now - 1.0 < mark <= after - 1.0 for mark in marks):
             points.append(_point(field, after - 1.0, signal, field.problem.capacity, moments, best))
         now = after
-    return moments, _Path(*(np.array(column) for column in zip(*points, strict=True)))
+    return moments, _Path(*(np.array(column) for column in zip(*points, strict=True))), turnouts
 
 
 def _stride(field: MeanField, moments: Moments, signal: float, now: float, after: float) -> tuple[Moments, float]:

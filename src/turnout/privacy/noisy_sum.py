@@ -28,6 +28,9 @@ SPREAD = 1.5
 LEFT_OUT = 1e-9
 """Tails of the lattice with this share of delta count as a loss without bound."""
 
+_FAR = 37.0
+"""Beyond it a normal tail underflows."""
+
 _ROOT = math.sqrt(2.0)
 
 _DIGITS, _LARGEST = 4, 1e12
@@ -226,13 +229,13 @@ def _gaussian_delta(mu: float, epsilon: float) -> float:
         (0.382925, True)
     """
     a, b = epsilon / mu - 0.5 * mu, epsilon / mu + 0.5 * mu
-    rounding = 8.0 * UNIT * (2.0 + (abs(a) + min(abs(b), 20.0) + 1.0) * (abs(epsilon / mu) + mu + 1.0))
+    rounding = 8.0 * UNIT * (2.0 + (abs(a) + min(abs(b), _FAR) + 1.0) * (abs(epsilon / mu) + mu + 1.0))
     first = 0.5 * math.erfc(a / _ROOT)
-    if b < 20.0:
+    if b < _FAR:
         second = math.exp(epsilon) * 0.5 * math.erfc(b / _ROOT)
     else:
         second = math.exp(-0.5 * a * a) / math.sqrt(2.0 * math.pi) * 2.0 / (b + math.sqrt(b * b + 4.0))
-    return max(0.0, first * (1.0 + rounding) - second * max(0.0, 1.0 - rounding))
+    return min(1.0, max(0.0, first * (1.0 + rounding) - second * max(0.0, 1.0 - rounding)))
 
 
 def _ripple(variance: float) -> float:

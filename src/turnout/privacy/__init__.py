@@ -28,9 +28,14 @@ from turnout.privacy.observer import (
     LAST,
     LOST_ROUNDS,
     LOST_RULES,
+    NOISE_ADDED,
+    NOISE_ONCE,
+    NOISY_SUM,
     NOT_ADAPTIVE,
+    NOTHING_ELSE,
     OBSERVERS,
     ONE_LEDGER,
+    OTHER_HONEST,
     OTHERS_REPORT,
     PUBLIC_DESIGN,
     PUBLIC_HISTORY,
@@ -47,6 +52,7 @@ from turnout.privacy.spending import UNKNOWN, Kind, Spending, kind_of, plain, to
 if TYPE_CHECKING:
     from turnout.privacy.floors import Floor, best_release, floor
     from turnout.privacy.lemma import combined_epsilon, lemma_epsilon, network_epsilon
+    from turnout.privacy.noisy_sum import sigma_for, total_epsilon_noisy_sum
     from turnout.privacy.sum_only import total_epsilon_of_plan, total_epsilon_sum_only
 
 __all__ = [
@@ -57,10 +63,15 @@ __all__ = [
     "LAST",
     "LOST_ROUNDS",
     "LOST_RULES",
+    "NOISE_ADDED",
+    "NOISE_ONCE",
+    "NOISY_SUM",
+    "NOTHING_ELSE",
     "NOT_ADAPTIVE",
     "OBSERVERS",
     "ONE_LEDGER",
     "OTHERS_REPORT",
+    "OTHER_HONEST",
     "PUBLIC_DESIGN",
     "PUBLIC_HISTORY",
     "RELEASED_FOR_EACH",
@@ -92,8 +103,10 @@ __all__ = [
     "renyi_to_epsilon",
     "report_epsilon",
     "shown",
+    "sigma_for",
     "total_delta",
     "total_epsilon",
+    "total_epsilon_noisy_sum",
     "total_epsilon_of_plan",
     "total_epsilon_sum_only",
     "total_of",
@@ -113,6 +126,10 @@ __getattr__, _ = lazy(
             "combined_epsilon",
             "lemma_epsilon",
             "network_epsilon",
+        ),
+        "noisy_sum": (
+            "sigma_for",
+            "total_epsilon_noisy_sum",
         ),
         "sum_only": (
             "total_epsilon_of_plan",

@@ -10,11 +10,19 @@ from typing import NamedTuple
 
 import numpy as np
 
-from turnout.algorithm import WORDS, Mechanism, Public, on_the_coin
+from turnout.algorithm import WORDS, Mechanism, Public, check_mechanism, on_the_coin
 from turnout.errors import invalid
 from turnout.privacy.accounting import Account, check_delta, shown, total_epsilon
 from turnout.privacy.certificates import certificate
-from turnout.privacy.observer import EVERY_REPORT, FIXED_NUMBER, ONE_LEDGER, RELEASED_FOR_EACH, RELEASED_ONCE, Observer
+from turnout.privacy.observer import (
+    EVERY_REPORT,
+    FIXED_NUMBER,
+    NOISY_SUM,
+    ONE_LEDGER,
+    RELEASED_FOR_EACH,
+    RELEASED_ONCE,
+    Observer,
+)
 from turnout.privacy.spending import Kind, Spending, kind_of
 
 Box = tuple[float, float]
@@ -39,6 +47,8 @@ def account_of(mechanism: Mechanism, rounds: int, delta: float, observer: Observ
         >>> account_of(Clamp(0.1), rounds=1000, delta=1e-6)
         total epsilon 19.35 at delta 1e-06 over 1,000 reports, against an observer of every report (exact binomial)
     """
+    if isinstance(observer, Observer) and observer.sees == NOISY_SUM:
+        return _of_noisy_sum(mechanism, rounds, delta, observer)
     promise = certificate(mechanism, observer)
     if promise.per == "lifetime":
         found = Account(promise.epsilon, 0.0, rounds, str(observer), "one release at joining, pure")
@@ -50,6 +60,29 @@ def account_of(mechanism: Mechanism, rounds: int, delta: float, observer: Observ
     else:
         found = _of_sum(mechanism, rounds, delta, observer)
     return found.assuming(*promise.assumptions)
+
+
+def _of_noisy_sum(mechanism: Mechanism, rounds: int, delta: float, observer: Observer) -> Account:
+    """The smaller of two totals: by the noise, for any mechanism; and the mechanism's own, of every report.
+
+    The second holds too, since opened sums are made of reports. It needs no noise, so it assumes none. The two do not
+    add up to less: a box is not a smaller weight.
+    """
+    from turnout.privacy.noisy_sum import total_epsilon_noisy_sum  # no device has this observer
+
+    check_mechanism(mechanism)
+    assert observer.noise is not None  # an observer of sums with noise
+    found = total_epsilon_noisy_sum(observer.noise, rounds, delta, observer.heaviest)
+    if observer.weights is not None and np.ptp(np.asarray(observer.weights)) > 0:
+        found = replace(found, over=found.over.replace("a client of", "the heaviest client, of"))
+    found = found.assuming(*observer.assumptions(mechanism))
+    try:
+        own = account_of(mechanism, rounds, delta, observer.of_every_report)
+    except ValueError:  # it has no promise of its own
+        return found
+    if own.epsilon >= found.epsilon:
+        return found
+    return replace(own, against=str(observer), how=f"{own.how}; as if every report were seen")
 
 
 class _Hidden(NamedTuple):

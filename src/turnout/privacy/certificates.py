@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import ROUND_CEILING, Decimal, localcontext
 from typing import Any
 
@@ -13,7 +13,7 @@ import numpy as np
 from turnout.algorithm import MECHANISMS, Mechanism, Public, check_mechanism, keeps, on_the_coin
 from turnout.errors import check_kind, invalid
 from turnout.privacy.accounting import provided, report_epsilon
-from turnout.privacy.observer import OWN_BOX, OWN_BOXES, OWN_CHANNEL, OWN_PROBABILITY, Observer
+from turnout.privacy.observer import NOISY_SUM, OWN_BOX, OWN_BOXES, OWN_CHANNEL, OWN_PROBABILITY, Observer
 
 
 @dataclass(frozen=True)
@@ -74,8 +74,21 @@ def certificate(mechanism: Mechanism, observer: Observer = Observer()) -> Certif
     remedy = 'write Observer("sum", honest=1198, averaging=Averaging(by="probability")), or leave it out'
     check_kind("observer", observer, Observer, "a turnout.privacy.observer.Observer", remedy)
     observer.check(mechanism)
+    if observer.sees == NOISY_SUM:
+        return _with_noise(mechanism, observer)
     epsilon, per, why = _bound(mechanism)
     return Certificate(epsilon, per, str(observer), why, (*observer.assumptions(mechanism), *_of_ones_own(mechanism)))
+
+
+def _with_noise(mechanism: Mechanism, observer: Observer) -> Certificate:
+    """What the mechanism promises of every report, since sums are made of reports: the noise has no pure epsilon."""
+    try:
+        own = certificate(mechanism, observer.of_every_report)
+    except ValueError:  # it has no promise of its own
+        own = None
+    if own is not None and own.is_bounded:
+        return replace(own, against=str(observer))
+    return Certificate(math.inf, "report", str(observer), _NOISE, observer.assumptions(mechanism))
 
 
 def _of_ones_own(mechanism: Mechanism) -> tuple[str, ...]:
@@ -113,6 +126,7 @@ def _bound(mechanism: Mechanism) -> tuple[float, str, str]:
 
 _ONE_RELEASE = "one release at joining; reports hold nothing else"
 _FREE_RELEASE = "what it releases at joining has no bound: make it a OneRelease with an epsilon"
+_NOISE = "noise on the sum has no pure epsilon, but a total at a delta: see the account"
 _LARGEST = 30.0  # that a mechanism can state: see `check_epsilon`
 
 

@@ -6,7 +6,8 @@ that would be false is refused with the reason. What turnout cannot enforce is a
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -14,15 +15,22 @@ import numpy.typing as npt
 from turnout.algorithm import Averaging, Mechanism
 from turnout.errors import invalid
 
-EVERY_REPORT, SUM = "every-report", "sum"
+if TYPE_CHECKING:
+    from turnout.algorithm import SumNoise
+
+EVERY_REPORT, SUM, NOISY_SUM = "every-report", "sum", "noisy-sum"
 OBSERVERS = (EVERY_REPORT, SUM)
-"""What an observer sees: each client's reports (as every server in turnout does), or each round's total alone (as
-every device can compute from the signals)."""
+"""What an observer of a run without noise sees: each client's reports (as every server in turnout does), or each
+round's total alone (as every device can compute from the signals). With noise on the sum: NOISY_SUM."""
 
 ABSENT, LAST = "absent", "last"
 """How a client that does not report is counted: as not participating, or as in its last report."""
 
 TRUSTED_AGGREGATOR = "an aggregator that you trust hides single reports (nothing in turnout does)"
+NOISE_ADDED = "an aggregator that you trust adds the noise and shows nothing else (nothing in turnout does)"
+OTHER_HONEST = "the other aggregator is honest, adds its noise and shows nothing else (nothing in turnout runs two)"
+NOISE_ONCE = "each round's noise is drawn once, and its sum is opened once"
+NOTHING_ELSE = "nothing else that is seen depends on a client's bit"
 OTHERS_REPORT = "the honest others report in every round"
 RELEASED_ONCE = "the cost is released once, by this mechanism, across all runs and servers"
 RELEASED_FOR_EACH = "the cost is released at most once for each of these mechanisms, across all runs and servers"
@@ -46,17 +54,22 @@ class Observer:
     """Who sees what, and in which kind of run.
 
     Args:
-        sees: "every-report", or "sum" (each round's total alone).
+        sees: "every-report", "sum" (each round's total alone), or "noisy-sum" (each round's total with noise).
         honest: for "sum", how many other clients certainly follow the protocol and report in every round; a number
             that the observer cannot lower. An observer who is a client is not one of them: of N clients, N - 2.
-        weights: for "sum", shape (clients,); None: all are equal. A client is hidden among those of its own weight.
+        weights: shape (clients,); None: all are 1. In a sum, a client is hidden among those of its own weight; in a
+            sum with noise, the noise must hide the heaviest client.
         averaging: how histories move.
         missing: how a client that does not report is counted: "absent" or "last".
         assuming: further assumptions, each a clause; `turnout plan` adds how its settings were made.
+        noise: for "noisy-sum", the noise.
 
     Example:
         >>> print(Observer(), "or", Observer("sum", honest=1198))
         an observer of every report or an observer of the sum alone, with 1,198 honest others
+        >>> from turnout.algorithm import SumNoise
+        >>> print(Observer("noisy-sum", noise=SumNoise(422.0)))
+        an observer of the sums with noise (sigma 422)
     """
 
     sees: str = EVERY_REPORT
@@ -65,15 +78,16 @@ class Observer:
     averaging: Averaging = Averaging()  # noqa: RUF009 (frozen)
     missing: str = ABSENT
     assuming: tuple[str, ...] = ()
+    noise: SumNoise | None = None
 
     def __post_init__(self) -> None:
-        if self.sees not in OBSERVERS:
+        if self.sees not in (*OBSERVERS, NOISY_SUM):
             remedy = "use every-report; sum only where a trusted aggregator shows the server totals alone"
-            raise invalid("observer", " or ".join(map(repr, OBSERVERS)), repr(self.sees), remedy)
+            raise invalid("observer", " or ".join(map(repr, (*OBSERVERS, NOISY_SUM))), repr(self.sees), remedy)
         if self.missing not in (ABSENT, LAST):
             raise invalid("missing", f"{ABSENT!r} or {LAST!r}", repr(self.missing), "choose how silence is counted")
-        if self.sees == EVERY_REPORT and self.honest is not None:
-            remedy = "leave it out: nobody hides a client whose every report is seen"
+        if self.sees != SUM and self.honest is not None:
+            remedy = "leave it out: nobody hides a client whose every report is seen, and noise hides it from anybody"
             raise invalid("honest", "given for an observer of the sum alone", self.honest, remedy)
         if self.sees == SUM and (self.honest is None or self.honest < 0 or self.honest != int(self.honest)):
             remedy = "give a number that the observer cannot lower"
@@ -83,11 +97,43 @@ class Observer:
         if self.weights is not None and self.honest is not None and self.honest >= np.size(self.weights):
             allowed = f"below {np.size(self.weights):,}, the number of clients"
             raise invalid("honest", allowed, self.honest, "count the others alone")
+        self._check_noise()
+
+    def _check_noise(self) -> None:
+        """Refuse noise that is missing, or that hides nothing, and weights that it does not fit."""
+        if (self.sees == NOISY_SUM) != (self.noise is not None):
+            allowed = f"given for an observer that sees {NOISY_SUM!r}, and for no other"
+            raise invalid("noise", allowed, f"{self.noise}, sees {self.sees!r}", "write noise=SumNoise(sigma=400)")
+        if self.noise is not None:
+            from turnout.algorithm import check_noise  # a device has no noise on sums
+
+            check_noise(self.noise)
+            if self.weights is not None and np.any(np.asarray(self.weights) % 1.0):
+                raise invalid("weights", "whole numbers, as the noise is", self.weights, "count in smaller units")
+
+    @property
+    def heaviest(self) -> int:
+        """The largest weight."""
+        return 1 if self.weights is None else int(np.max(self.weights))
+
+    @property
+    def of_every_report(self) -> Observer:
+        """One who sees more: every report, in the same kind of run."""
+        return replace(self, sees=EVERY_REPORT, honest=None, noise=None)
 
     def __str__(self) -> str:
         if self.sees == EVERY_REPORT:
             return "an observer of every report"
-        return f"an observer of the sum alone, with {self.honest:,} honest others"
+        if self.sees == SUM:
+            return f"an observer of the sum alone, with {self.honest:,} honest others"
+        assert self.noise is not None
+        early = (
+            f"{self.noise.early_sigma:g} in the first {self.noise.early:,} rounds, then " if self.noise.early else ""
+        )
+        sigma = f"sigma {early}{self.noise.sigma:g}"
+        if self.noise.aggregators == 1:
+            return f"an observer of the sums with noise ({sigma})"
+        return f"either of two aggregators that each add noise to the sums ({sigma})"
 
     def check(self, mechanism: Mechanism) -> None:
         """Refuse what would make an account of this mechanism false.
@@ -97,6 +143,8 @@ class Observer:
         """
         if mechanism.releases_once:
             return  # an observer sees nothing but the release
+        if self.sees == NOISY_SUM:
+            return  # the noise hides any bit, wherever it comes from
         if mechanism.needs_public_average and (self.sees == SUM or self.averaging.by == "probability"):
             raise invalid(
                 f"{mechanism.kind} where averages are not public",
@@ -123,6 +171,10 @@ class Observer:
 
     def assumptions(self, mechanism: Mechanism) -> tuple[str, ...]:
         """What must hold for an account, and turnout cannot enforce."""
+        if self.noise is not None:
+            who = NOISE_ADDED if self.noise.aggregators == 1 else OTHER_HONEST
+            designed = (PUBLIC_DESIGN,) if getattr(mechanism, "designed", False) else ()
+            return tuple(dict.fromkeys([who, NOISE_ONCE, NOTHING_ELSE, *designed, *self.assuming]))
         found = [RELEASED_ONCE] if mechanism.releases_once else []
         if mechanism.needs_public_average:
             found.append(PUBLIC_HISTORY)

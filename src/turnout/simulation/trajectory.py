@@ -18,11 +18,20 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from turnout.algorithm import MECHANISMS, Averaging, ClientState, in_words, mechanism_from_settings
+from turnout.algorithm import (
+    MECHANISMS,
+    Averaging,
+    Classical,
+    ClientState,
+    Mechanism,
+    in_words,
+    mechanism_from_settings,
+    noise_from_settings,
+)
 from turnout.display import card, number, off
 from turnout.errors import FileProblem, MissingExtra
 from turnout.files import check_writable, whole_file
-from turnout.privacy import Certificate, Observer, certificate, worst_of
+from turnout.privacy import NOISY_SUM, PUBLIC_DESIGN, Account, Certificate, Observer, account_of, certificate, worst_of
 from turnout.problem import Array, Optimum, PolynomialCosts, Problem, optimum
 from turnout.settings import Table
 from turnout.simulation.recording import Keep, keep_from_settings
@@ -269,6 +278,9 @@ UNKNOWN = "unknown: not one of turnout's mechanisms"
 
 _PRIVATE_AVERAGE = "the box follows an average that moved by the probability in an earlier part, and is not public"
 
+_DELTA = 1e-6
+"""Of the total that a run with noise states."""
+
 _Provenance = Mapping[str, Any]
 
 
@@ -287,11 +299,18 @@ def mechanisms_in_words(provenance: _Provenance) -> str:
 def privacy_in_words(provenance: _Provenance) -> str:
     """What a run promises: the worst of its parts. A mechanism from outside this package promises nothing here.
 
+    With the same noise in all parts, it is the total of the opened sums. With noise in some parts only, it is what
+    the mechanisms promise against an observer of every report, which holds in all of them.
+
     Example:
         >>> privacy_in_words({"mechanism": {"kind": "classical"}})
         'no bound per report: the probability is the intent itself'
     """
     parts, observer = [*provenance.get("earlier", []), provenance], observer_of(provenance)
+    if observer.noise is not None:
+        if all(part.get("noise") == provenance["noise"] for part in parts):
+            return str(_total_with_noise(parts, observer))
+        observer = observer.of_every_report
     promises = [_promise(part, parts[:number], observer) for number, part in enumerate(parts)]
     known = [promise for promise in promises if promise is not None]
     if len(parts) == 1:
@@ -303,14 +322,32 @@ def privacy_in_words(provenance: _Provenance) -> str:
 
 
 def observer_of(provenance: _Provenance) -> Observer:
-    """The observer of the run: of every report, unless the run has another.
+    """The observer of the run: of every report, unless the run has another; with noise, of the opened sums.
 
     Example:
         >>> print(observer_of({"observer": {"sees": "sum", "honest": 8}}))
         an observer of the sum alone, with 8 honest others
+        >>> print(observer_of({"noise": {"sigma": 422.0}, "heaviest": 200}))
+        an observer of the sums with noise (sigma 422)
     """
     found = provenance.get("observer", {})
-    return Observer(**found | {"assuming": tuple(found.get("assuming", ()))})
+    assuming = tuple(found.get("assuming", ()))
+    if provenance.get("noise"):
+        noise = noise_from_settings(Table(provenance["noise"], "noise"))
+        weights = [provenance["heaviest"]] if "heaviest" in provenance else None
+        return Observer(NOISY_SUM, weights=weights, assuming=assuming, noise=noise)
+    return Observer(**found | {"assuming": assuming})
+
+
+def _total_with_noise(parts: Sequence[_Provenance], observer: Observer) -> Account:
+    """The total of all opened sums. What a mechanism promises itself counts where it is the only one."""
+    known = [_mechanism(part) for part in parts if part["mechanism"]["kind"] in MECHANISMS]
+    mechanism = known[0] if len(known) == len(parts) == 1 else Classical()
+    averaging = Averaging(**parts[-1].get("averaging", {}))
+    found = account_of(mechanism, parts[-1]["rounds"], _DELTA, replace(observer, averaging=averaging))
+    if observer.weights is None:  # nobody has said how heavy the clients are
+        found = replace(found, over=f"{found.over or f'{found.rounds:,} reports'}, for a client of weight 1")
+    return found.assuming(*(PUBLIC_DESIGN for one in known if getattr(one, "designed", False)))
 
 
 def check_parts(parts: Sequence[_Provenance], observer: Observer) -> None:
@@ -327,14 +364,18 @@ def _promise(part: _Provenance, before: Sequence[_Provenance], observer: Observe
     """Of one part, after those before it."""
     if part["mechanism"]["kind"] not in MECHANISMS:
         return None
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # they were shown when the run was made
-        mechanism = mechanism_from_settings(Table(part["mechanism"], "mechanism"))
+    mechanism = _mechanism(part)
     averaging = Averaging(**part.get("averaging", {}))
     found = certificate(mechanism, replace(observer, averaging=averaging, weights=None))
     if mechanism.needs_public_average and any(_moved_by(one) != "bit" for one in before):
         return replace(found, epsilon=math.inf, why=_PRIVATE_AVERAGE)
     return found
+
+
+def _mechanism(part: _Provenance) -> Mechanism:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # they were shown when the run was made
+        return mechanism_from_settings(Table(part["mechanism"], "mechanism"))
 
 
 def _moved_by(part: _Provenance) -> str | None:

@@ -1,0 +1,266 @@
+"""What sums with noise give away, to an observer of the opened sums who chooses the signals during the run.
+
+Given the signals, one client moves the centre of an opened sum by at most its weight. So the rounds are an adaptive
+sequence of discrete Gaussian mechanisms, whatever the client's cost, history and coin, and whoever colludes. Every
+number is an upper bound and is rounded upwards. The theorems are in docs/proofs/noisy-sum.md.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from turnout.algorithm import SumNoise
+from turnout.errors import check_number, invalid
+from turnout.privacy.accounting import UNIT, UP, Account, check_delta, check_rounds, least_epsilon
+from turnout.privacy.observer import NOISY_SUM, Observer
+from turnout.problem import Array
+
+SMALL = 1000.0
+"""Up to this variance the sum of the noise of equal rounds is taken on its lattice; above it, from a normal number."""
+
+SPREAD = 1.5
+"""The variance that is spent on making a whole number of a normal one: see `_ripple`."""
+
+LEFT_OUT = 1e-9
+"""Tails of the lattice with this share of delta count as a loss without bound."""
+
+_FAR = 37.0
+"""Beyond it a normal tail underflows."""
+
+_ROOT = math.sqrt(2.0)
+
+_DIGITS, _LARGEST = 4, 1e12
+"""Significant digits of a sigma that `sigma_for` finds, and the largest one."""
+
+
+def total_epsilon_noisy_sum(noise: SumNoise, rounds: int, delta: float, weight: int = 1, first: int = 0) -> Account:
+    """The total epsilon at delta of sums that are opened with noise, for one client of a weight.
+
+    It holds for any mechanism, any averaging and any two private inputs (costs, history, coins), in both directions,
+    against an observer who chooses the signals and knows everything about all other clients. Of two aggregators, it
+    holds against either of them: each knows its own noise, so that only the other's counts.
+
+    Args:
+        noise: how noisy the sums are.
+        rounds: how many rounds.
+        delta: the slack (see `Account`); at 0 there is no bound.
+        weight: the client's, a whole number.
+        first: the round from which on.
+
+    Example:
+        >>> total_epsilon_noisy_sum(SumNoise(422.0), rounds=10_000, delta=1e-6)
+        total epsilon 1.002 at delta 1e-06 over 10,000 opened sums, against an observer of the sums with noise
+        (sigma 422) (Gaussian curve)
+        >>> total_epsilon_noisy_sum(SumNoise(3.0), rounds=2, delta=1e-6).how
+        'discrete Gaussian curve'
+    """
+    check_rounds(rounds)
+    check_delta(delta)
+    _check_weight(weight)
+    opened = noise.opened(first, first + rounds)
+    number = sum(opened.values())
+    over = f"{number:,} opened sum{'' if number == 1 else 's'}"
+    over += f", for a client of weight {weight:,}" if weight != 1 else ""
+    epsilon, how = _total(opened, delta, weight)
+    return Account(epsilon, delta, rounds, str(Observer(NOISY_SUM, noise=noise)), how, over=over)
+
+
+def sigma_for(
+    budget: float,
+    delta: float,
+    rounds: int,
+    weight: int = 1,
+    early: int = 0,
+    share: float = 0.0,
+    aggregators: int = 1,
+    every: int = 1,
+) -> SumNoise:
+    """The least noise that keeps a total epsilon at delta over so many rounds: the inverse of the account.
+
+    The budget is split by 1 / sigma^2, which adds up over rounds: a share of it goes to the first rounds.
+
+    Args:
+        budget: the largest total epsilon.
+        delta: the slack (see `Account`), above 0.
+        rounds: how many rounds, from the first one.
+        weight: of the heaviest client, a whole number.
+        early: the first rounds, which get the share.
+        share: of the budget for these rounds; 0: the same noise in all rounds.
+        aggregators: 1, or 2 of which either may be the observer.
+        every: a sum is opened in every so many rounds.
+
+    Example:
+        >>> sigma_for(1.0, 1e-6, rounds=10_000)
+        SumNoise(sigma=422.5, early=0, early_sigma=None, aggregators=1, every=1)
+        >>> sigma_for(1.0, 1e-6, rounds=10_000, early=30, share=0.3).early_sigma
+        42.25
+    """
+    check_rounds(rounds)
+    _check_weight(weight)
+    check_number(
+        "budget", budget, "a total epsilon above 0", lambda given: given > 0.0, "values from 0.5 to 8 are usual"
+    )
+    check_number("delta", delta, "above 0 and below 1", lambda given: 0.0 < given < 1.0, "try 1e-6")
+    check_number("share", share, "from 0 to below 1", lambda given: 0.0 <= given < 1.0, "0.3 is usual")
+    if (early > 0) != (share > 0.0) or not 0 <= early < rounds:
+        allowed = f"both 0, or a share above 0 for at least 1 and fewer than {rounds:,} rounds"
+        raise invalid("early and share", allowed, f"{early}, {share}", "30 and 0.3 are usual")
+    counts = [number // every for number in (early, rounds)]
+    counts[1] -= counts[0]
+    if counts[1] == 0 or (early and counts[0] == 0):
+        raise invalid("every", "such that a sum is opened, early and later", every, "open sums more often")
+
+    def made(scale: float) -> SumNoise:
+        """The noise that spends a sum of 1 / sigma^2 of 1 / scale^2."""
+        sigma, first = (_up(scale * math.sqrt(n / part)) if n else None for n, part in _parts(counts, share))
+        assert sigma is not None  # a later sum is opened
+        return SumNoise(sigma, early, first, aggregators, every)
+
+    def suffices(scale: float) -> bool:
+        return _Curve.of(made(scale).opened(0, rounds), weight, delta).delta(budget) <= delta
+
+    most = _LARGEST / max(math.sqrt(n / part) for n, part in _parts(counts, share) if n)
+    if not suffices(most):
+        raise invalid("budget", f"one that a sigma of {_LARGEST:g} keeps", budget, "raise budget or delta")
+    low, high = 1e-9, most
+    while high > low * (1.0 + 0.1**_DIGITS / 8.0):  # finer than the digits
+        middle = math.sqrt(low * high)
+        low, high = (low, middle) if suffices(middle) else (middle, high)
+    return made(high)
+
+
+def _parts(counts: list[int], share: float) -> tuple[tuple[int, float], tuple[int, float]]:
+    """(number, share of the budget) of the later sums, and of the early ones."""
+    return (counts[1], 1.0 - share), (counts[0], share)
+
+
+def _up(sigma: float) -> float:
+    """Rounded upwards to a few digits; at least 1."""
+    step = 10.0 ** (math.floor(math.log10(sigma)) + 1 - _DIGITS)
+    return max(1.0, float(f"{math.ceil(sigma / step) * step:.{_DIGITS}g}"))
+
+
+@dataclass(frozen=True)
+class _Curve:
+    """Delta as a function of a total epsilon: of a discrete part, and a Gaussian part independent of it.
+
+    Attributes:
+        losses: of the discrete part, rounded upwards, shape (outcomes,).
+        masses: of these, shape (outcomes,); correct to `rounding`.
+        mu: of the Gaussian part, rounded upwards; 0 without one.
+        ripple: the true masses are those of this pair times the same number, up to a factor e^(+-ripple).
+        lost: mass that is left out: a loss without bound.
+        rounding: a bound on the relative error of the masses.
+    """
+
+    losses: Array
+    masses: Array
+    mu: float
+    ripple: float
+    lost: float
+    rounding: float
+
+    @classmethod
+    def of(cls, opened: Mapping[float, int], weight: int, delta: float) -> _Curve:
+        """Of so many sums with which sigma. At most two small groups are discrete, or the product would be large."""
+        small = sorted((n * s * s, s, n) for s, n in opened.items() if n * s * s <= SMALL)[:2]
+        exact = {s for _, s, _ in small}
+        tail = max(LEFT_OUT * delta, 1e-300)
+        square = 2.0 * math.log(4.0 / tail)  # of the reach: P(|Z| >= z) <= 2 exp(-z^2 / (2 variance))
+        losses, masses = np.zeros(1), np.ones(1)
+        for variance, sigma, number in small:
+            reach = math.ceil(math.sqrt(square * variance))
+            steps = np.arange(-reach, reach + 1)
+            mass = np.exp(-0.5 * np.square(steps) / variance)
+            loss = (weight / sigma) * ((steps + 0.5 * number * weight) / sigma)
+            losses = np.add.outer(losses, loss + 8.0 * UNIT * np.abs(loss)).ravel()
+            masses = np.multiply.outer(masses, mass / mass.sum()).ravel()
+        rest = [(s, n) for s, n in opened.items() if s not in exact]
+        mu = weight * math.sqrt(math.fsum(n / (s * s - SPREAD / n) for s, n in rest))
+        ripple = math.fsum(_ripple_of_sum(s, n) for s, n in opened.items()) + len(rest) * _ripple(SPREAD)
+        lost = tail if small else 0.0
+        return cls(losses, masses, mu * UP, ripple, lost, 64.0 * UNIT * (square + 20.0))
+
+    @property
+    def how(self) -> str:
+        """The method, in words."""
+        if len(self.losses) == 1:
+            return "Gaussian curve"
+        return "discrete Gaussian curve" if self.mu == 0.0 else "discrete Gaussian and Gaussian curves"
+
+    def delta(self, epsilon: float) -> float:
+        """The hockey-stick divergence at a total epsilon, the same in both directions, rounded upwards."""
+        rounded = 8.0 * UNIT * (abs(epsilon) + float(np.abs(self.losses).max()))
+        places = (epsilon - 2.0 * self.ripple - rounded) - self.losses
+        if self.mu == 0.0:
+            gains = -np.expm1(np.minimum(0.0, places))
+        else:
+            gains = np.array([_gaussian_delta(self.mu, place) for place in places.tolist()])
+        found = float(np.sum(self.masses * gains)) * (1.0 + self.rounding) * math.exp(min(2.0 * self.ripple, 700.0))
+        return min(1.0, found * UP + self.lost + 1e-290)  # what underflows
+
+
+def _total(opened: Mapping[float, int], delta: float, weight: int) -> tuple[float, str]:
+    """(the total epsilon at delta, how) of so many sums with which sigma."""
+    if not opened:
+        return 0.0, "no sum is opened"
+    if delta == 0.0:
+        return math.inf, "Gaussian noise has no pure bound"
+    rho = 0.5 * weight * weight * math.fsum(n / (s * s) for s, n in opened.items())
+    highest = (rho + 2.0 * math.sqrt(-rho * math.log(delta))) * UP  # concentrated differential privacy: always holds
+    curve = _Curve.of(opened, weight, delta)
+    if curve.delta(highest) > delta:
+        return highest, "zero-concentrated"
+    return least_epsilon(curve.delta, highest, delta), curve.how
+
+
+def _gaussian_delta(mu: float, epsilon: float) -> float:
+    """Delta of a normal number whose mean moves by mu standard deviations, for any real epsilon, rounded upwards.
+
+    Q(a) - e^epsilon Q(b) with a = epsilon / mu - mu / 2, b = a + mu and Q(x) = P(N > x). Since e^epsilon is
+    phi(a) / phi(b), the second term is phi(a) times Mills' ratio at b, which is at least 2 / (b + sqrt(b^2 + 4)).
+
+    Example:
+        >>> round(_gaussian_delta(1.0, 0.0), 6), _gaussian_delta(100.0, 5000.0) < 0.5
+        (0.382925, True)
+    """
+    a, b = epsilon / mu - 0.5 * mu, epsilon / mu + 0.5 * mu
+    rounding = 8.0 * UNIT * (2.0 + (abs(a) + min(abs(b), _FAR) + 1.0) * (abs(epsilon / mu) + mu + 1.0))
+    first = 0.5 * math.erfc(a / _ROOT)
+    if b < _FAR:
+        second = math.exp(epsilon) * 0.5 * math.erfc(b / _ROOT)
+    else:
+        second = math.exp(-0.5 * a * a) / math.sqrt(2.0 * math.pi) * 2.0 / (b + math.sqrt(b * b + 4.0))
+    return min(1.0, max(0.0, first * (1.0 + rounding) - second * max(0.0, 1.0 - rounding)))
+
+
+def _ripple(variance: float) -> float:
+    """How far ln of the sum of a normal density over all whole numbers is from 0, wherever its mean is.
+
+    The sum is 1 + 2 sum over k of e^(-2 pi^2 k^2 variance) cos(2 pi k mean), by Poisson.
+
+    Example:
+        >>> 5e-9 < _ripple(1.0) < 6e-9
+        True
+    """
+    first = math.exp(-2.0 * math.pi**2 * variance)
+    return -math.log1p(-2.0 * first / (1.0 - first)) * UP
+
+
+def _ripple_of_sum(sigma: float, number: int) -> float:
+    """How far ln of the law of a sum of discrete Gaussian numbers is from that of one discrete Gaussian number.
+
+    One factor for each number added to k before: the sum over whole numbers of a density of variance
+    sigma^2 k / (k + 1). The factors fall with k; from 64 on they are counted as the one at 64.
+    """
+    factors = [_ripple(sigma * sigma * k / (k + 1)) for k in range(1, min(number, 65))]
+    return (math.fsum(factors) + max(0, number - 65) * _ripple(sigma * sigma * 64 / 65)) * UP
+
+
+def _check_weight(weight: int) -> None:
+    if not isinstance(weight, (int, np.integer)) or weight < 1:
+        raise invalid("weight", "a whole number of at least 1", repr(weight), "give the client's whole units")

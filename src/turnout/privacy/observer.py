@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from turnout.algorithm import Averaging, Mechanism
-from turnout.errors import invalid
+from turnout.errors import check_kind, invalid
 
 if TYPE_CHECKING:
     from turnout.algorithm import SumNoise
@@ -105,9 +105,9 @@ class Observer:
             allowed = f"given for an observer that sees {NOISY_SUM!r}, and for no other"
             raise invalid("noise", allowed, f"{self.noise}, sees {self.sees!r}", "write noise=SumNoise(sigma=400)")
         if self.noise is not None:
-            from turnout.algorithm import check_noise  # a device has no noise on sums
+            from turnout.algorithm import SumNoise  # a device has no noise on sums
 
-            check_noise(self.noise)
+            check_kind("noise", self.noise, SumNoise, "a turnout.SumNoise", "write noise=SumNoise(sigma=400)")
             if self.weights is not None and np.any(np.asarray(self.weights) % 1.0):
                 raise invalid("weights", "whole numbers, as the noise is", self.weights, "count in smaller units")
 

@@ -15,14 +15,14 @@ from turnout.algorithm import (
     mechanism_from_settings,
     noise_from_settings,
 )
-from turnout.privacy import EVERY_REPORT, SUM, Observer
+from turnout.privacy import EVERY_REPORT, NOISY_SUM, SUM, Observer
 from turnout.problem import Problem, population_from_table
 from turnout.settings import FLEET_KEYS, Table
 from turnout.simulation.loop import Progress
 from turnout.simulation.recording import Keep, keep_from_settings
 from turnout.simulation.run import simulate
 from turnout.simulation.schedule import Schedule, schedule_from_settings
-from turnout.simulation.setup import seen_by
+from turnout.simulation.setup import observer_with, seen_by
 from turnout.simulation.trajectory import Trajectory, observer_of
 
 
@@ -60,7 +60,8 @@ def run_from_settings(table: Table) -> Run:
     capacity = 600
     seed = 0                    # optional, as is all below but mechanism
     engine = "auto"
-    observer = "every-report"   # or "sum": what would make a promise against it false is refused
+    observer = "every-report"   # or "sum": what would make a promise against it false is refused; or "noisy-sum",
+                                # which is the usual one where there is noise
     honest = 1198               # for "sum": how many others certainly follow the protocol; all but one by default
     assuming = []               # what else the promise rests on, each a clause; `turnout plan` writes it
     [population]                # see `population_from_table`
@@ -86,6 +87,7 @@ def run_from_settings(table: Table) -> Run:
     population = population_from_table(table.table("population", {"kind": "paper"}))
     problem, rounds = population.problem(table.number("capacity")), table.whole("rounds")
     schedule = schedule_from_settings(table.table("schedule", {}))
+    noise = noise_from_settings(table.table("noise")) if "noise" in table else None
     run = Run(
         problem=problem,
         mechanism=mechanism_from_settings(table.table("mechanism")),
@@ -96,9 +98,9 @@ def run_from_settings(table: Table) -> Run:
         start=_start(table),
         schedule=schedule,
         averaging=_averaging(table.table("averaging", {})),
-        noise=noise_from_settings(table.table("noise")) if "noise" in table else None,
+        noise=noise,
         keep=keep_from_settings(table.table("keep", {})),
-        observer=_observer(table, schedule, rounds, len(problem)),
+        observer=observer_with(_observer(table, noise, schedule, rounds, len(problem)), noise),
     )
     table.ignore(*FLEET_KEYS)
     table.finish()
@@ -139,12 +141,12 @@ def _start(table: Table) -> Prior | None:
     return prior
 
 
-def _observer(table: Table, schedule: Schedule, rounds: int, clients: int) -> Observer:
+def _observer(table: Table, noise: SumNoise | None, schedule: Schedule, rounds: int, clients: int) -> Observer:
     """The observer; of the sum alone, with all but one of the permanent members as honest others, unless given."""
     sees, honest = table.text("observer", EVERY_REPORT), table.whole("honest", None)
     if sees == SUM and honest is None:
         honest = max(0, schedule.fewest(rounds, clients) - 2)
-    return Observer(sees, honest, assuming=table.texts("assuming"))
+    return Observer(sees, honest, assuming=table.texts("assuming"), noise=noise if sees == NOISY_SUM else None)
 
 
 def _averaging(table: Table) -> Averaging:

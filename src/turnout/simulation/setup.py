@@ -22,7 +22,7 @@ from turnout.algorithm import (
     released,
 )
 from turnout.errors import check_kind, invalid
-from turnout.privacy import EVERY_REPORT, Observer
+from turnout.privacy import EVERY_REPORT, NOISY_SUM, SUM, Observer
 from turnout.problem import PolynomialCosts, Problem, check_capacity, check_problem
 from turnout.settings import Table
 from turnout.simulation.clients import SimulatedClients
@@ -82,10 +82,10 @@ class Setup:
             "averaging": {"remember": clients.averaging.remember, "by": clients.averaging.by},
             "schedule": self.schedule.settings(len(clients)),
         }
-        if self.observer.sees != EVERY_REPORT:
+        if self.observer.sees == SUM:
             found["observer"] = {"sees": self.observer.sees, "honest": self.observer.honest}
         if self.noise is not None:
-            found["noise"] = self.noise.settings()
+            found |= {"noise": self.noise.settings(), "heaviest": self.observer.heaviest}
         if self.observer.assuming:
             found["observer"] = found.get("observer", {}) | {"assuming": list(self.observer.assuming)}
         return found | ({"earlier": self.earlier} if self.earlier else {})
@@ -117,7 +117,7 @@ def set_up(
     if seed is None:
         seed = before.provenance["seed"] if before else 0
     _check(problem, mechanism, rounds, schedule, keep, 0 if before is None else before.rounds)
-    observer = seen_by(observer or Observer(), problem, averaging, schedule, rounds)
+    observer = seen_by(observer_with(observer, noise), problem, averaging, schedule, rounds)
     observer.check(mechanism)
     recorder = Recorder(keep)
     coins = SeededCoins(seed)
@@ -134,6 +134,22 @@ def set_up(
     return Setup(problem, schedule, clients, log, recorder, observer, noise, earlier)
 
 
+def observer_with(observer: Observer | None, noise: SumNoise | None) -> Observer:
+    """The observer of a run: of the sums with noise, if there is noise; else as given, or of every report.
+
+    Raises:
+        ValueError: another observer than the noise makes.
+    """
+    if noise is None and (observer is None or observer.noise is None):
+        return observer or Observer()
+    if observer is None or observer.sees == EVERY_REPORT:
+        return Observer(NOISY_SUM, noise=noise, assuming=observer.assuming if observer else ())
+    if observer.noise != noise:
+        allowed = f"of the sums with the noise of the run, {noise}"
+        raise invalid("observer", allowed, f"{observer.sees}, noise {observer.noise}", "leave the observer out")
+    return observer
+
+
 def seen_by(observer: Observer, problem: Problem, averaging: Averaging, schedule: Schedule, rounds: int) -> Observer:
     """The observer in the circumstances of a run.
 
@@ -142,6 +158,8 @@ def seen_by(observer: Observer, problem: Problem, averaging: Averaging, schedule
     """
     if observer.sees == EVERY_REPORT:
         return replace(observer, averaging=averaging)
+    if observer.sees == NOISY_SUM:
+        return replace(observer, averaging=averaging, weights=problem.weights)
     others = max(0, schedule.fewest(rounds, len(problem)) - 2)  # without the client, and one that may observe
     if observer.honest is not None and observer.honest > others:
         remedy = "give how many certainly report in every round; who leaves or is away hides nobody"
@@ -248,6 +266,8 @@ def _earlier(
     earlier: list[dict[str, Any]] = before.provenance.get("earlier", [])
     done = before.rounds - sum(part["rounds"] for part in earlier)
     part = {"rounds": done, "mechanism": settings, "averaging": before.provenance["averaging"]}
+    if "noise" in before.provenance:
+        part["noise"] = before.provenance["noise"]
     return earlier if goes_on else [*earlier, part]
 
 

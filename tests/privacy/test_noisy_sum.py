@@ -201,14 +201,14 @@ def test_no_enumerated_protocol_is_above_the_account(protocol, tapes, greedy):
     sigma, weight, rounds, delta, seed = protocol
     laws = transcript(sigma, weight, rounds, tapes, np.random.default_rng(seed), greedy)
     lost = 1e-7  # beyond the reach of the enumeration
-    assert epsilon_of(*laws, delta + lost) <= total(SumNoise(sigma), rounds, delta, weight) * (1 + 1e-9)
+    assert epsilon_of(laws[0], laws[1], delta + lost) <= total(SumNoise(sigma), rounds, delta, weight) * (1 + 1e-9)
 
 
 def test_the_enumeration_attains_the_account_and_catches_its_twins():
     """The twins: half of the rounds, as if each sum were opened twice; and a weight that is ignored."""
     random = np.random.default_rng(0)
     laws = transcript(1.5, 2, 2, 1, random, greedy=True)
-    found = epsilon_of(*laws, 1e-3)
+    found = epsilon_of(laws[0], laws[1], 1e-3)
     assert 0.99 * total(SumNoise(1.5), 2, 1e-3, 2) < found < total(SumNoise(1.5), 2, 1e-3, 2)
     assert total(SumNoise(1.5), 1, 1e-3, 2) < found
     assert total(SumNoise(1.5), 2, 1e-3, 1) < found

@@ -99,20 +99,7 @@ def sigma_for(
         >>> sigma_for(1.0, 1e-6, rounds=10_000, early=30, share=0.3).early_sigma
         42.25
     """
-    check_rounds(rounds)
-    _check_weight(weight)
-    check_number(
-        "budget", budget, "a total epsilon above 0", lambda given: given > 0.0, "values from 0.5 to 8 are usual"
-    )
-    check_number("delta", delta, "above 0 and below 1", lambda given: 0.0 < given < 1.0, "try 1e-6")
-    check_number("share", share, "from 0 to below 1", lambda given: 0.0 <= given < 1.0, "0.3 is usual")
-    if (early > 0) != (share > 0.0) or not 0 <= early < rounds:
-        allowed = f"both 0, or a share above 0 for at least 1 and fewer than {rounds:,} rounds"
-        raise invalid("early and share", allowed, f"{early}, {share}", "30 and 0.3 are usual")
-    counts = [number // every for number in (early, rounds)]
-    counts[1] -= counts[0]
-    if counts[1] == 0 or (early and counts[0] == 0):
-        raise invalid("every", "such that a sum is opened, early and later", every, "open sums more often")
+    counts = _counts(budget, delta, rounds, weight, early, share, every)
 
     def made(scale: float) -> SumNoise:
         """The noise that spends a sum of 1 / sigma^2 of 1 / scale^2."""
@@ -133,7 +120,27 @@ def sigma_for(
     return made(high)
 
 
-def _parts(counts: list[int], share: float) -> tuple[tuple[int, float], tuple[int, float]]:
+def _counts(
+    budget: float, delta: float, rounds: int, weight: int, early: int, share: float, every: int
+) -> tuple[int, int]:
+    """(early, later) sums that are opened, once everything that `sigma_for` was given is checked."""
+    check_rounds(rounds)
+    _check_weight(weight)
+    check_number(
+        "budget", budget, "a total epsilon above 0", lambda given: given > 0.0, "values from 0.5 to 8 are usual"
+    )
+    check_number("delta", delta, "above 0 and below 1", lambda given: 0.0 < given < 1.0, "try 1e-6")
+    check_number("share", share, "from 0 to below 1", lambda given: 0.0 <= given < 1.0, "0.3 is usual")
+    if (early > 0) != (share > 0.0) or not 0 <= early < rounds:
+        allowed = f"both 0, or a share above 0 for at least 1 and fewer than {rounds:,} rounds"
+        raise invalid("early and share", allowed, f"{early}, {share}", "30 and 0.3 are usual")
+    first, all_of_them = (number // max(1, every) for number in (early, rounds))
+    if every < 1 or all_of_them == first or (early and first == 0):
+        raise invalid("every", "such that a sum is opened, early and later", every, "open sums more often")
+    return first, all_of_them - first
+
+
+def _parts(counts: tuple[int, int], share: float) -> tuple[tuple[int, float], tuple[int, float]]:
     """(number, share of the budget) of the later sums, and of the early ones."""
     return (counts[1], 1.0 - share), (counts[0], share)
 

@@ -126,8 +126,7 @@ def predict(
         start: where averages begin; None is the paper's start, where everyone takes part in round 0.
         averaging: how histories move; by the bit, all of them remembered, unless given.
         noise: on the sums that the server sees; for a controller whose gain is known beforehand.
-        exact: compute this number of rounds one by one, and later ones in larger steps, which is quicker; 20 million
-            client-rounds, unless given.
+        exact: this number of rounds one by one, later ones in larger steps; 20 million client-rounds, unless given.
 
     Raises:
         ValueError: the mechanism cannot meet the capacity, at any signal, or histories fade.
@@ -153,8 +152,7 @@ def predict(
     else:
         exact = exact or max(40, _EXACT // len(problem))
         moments, path, turnouts = _follow(field, rounds, best, controller, start, exact)
-        late = path.rounds >= rounds / 2
-        signal = float(np.trapezoid(path.signal[late], path.rounds[late]) / np.ptp(path.rounds[late]))
+        signal = _late_signal(path)
         if isinstance(controller, FallingGainController):
             off = turnouts - problem.capacity
             errors = turnout_errors(field, signal, moments.mean, rounds, controller, noise, start, off)
@@ -162,6 +160,12 @@ def predict(
         spread = errors.spread if errors else turnout_spread(field, signal, moments, controller, noise)
     deviation = np.sqrt(moments.variance)
     return Forecast(moments.mean, deviation, signal, field.cost(moments), best, rounds, spread, path, errors)
+
+
+def _late_signal(path: _Path) -> float:
+    """The mean signal of the second half of a path."""
+    late = path.rounds >= (path.rounds[-1] + 1) / 2
+    return float(np.trapezoid(path.signal[late], path.rounds[late]) / np.ptp(path.rounds[late]))
 
 
 def long_run(field: MeanField, guess: float) -> tuple[float, Array]:

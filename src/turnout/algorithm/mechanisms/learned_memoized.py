@@ -94,7 +94,8 @@ class Learner:
             types = RATIOS * self._share / price
             designed = _design(types, self._estimate(types, price), self._epsilon, self._share)
             levels, least, price = designed.levels, designed.least, designed.price
-        self.channel = Channel(self._epsilon, levels, least, price)
+        # Nine digits: the linear algebra of another processor rounds the rest differently.
+        self.channel = Channel(self._epsilon, levels, least, float(f"{price:.9g}"))
 
     def _estimate(self, types: Array, price: float) -> Array:
         """The share of each type, by expectation and maximisation over what was released near this price."""

@@ -256,15 +256,16 @@ class FallingGainController:
     """A server for sums with noise: its gain falls as it learns, and does not follow the noise.
 
     It moves the logarithm of the signal by gain * (C - n) / C, as the self-tuning controller does, but the errors
-    decide nothing else: where most of an error is noise, they say nothing about the gain. The gain of round k is
-    4 / (k + 4), at least `floor`. The first price may be wrong by a factor of ten: it is found within some ten rounds.
-    After that the floor is the choice between following drifts (within some 1 / floor rounds) and following noise
-    (it adds floor / 2 * sigma^2 to the turnout's variance). Where the server knows of a change (members left, another
-    capacity), it scales the signal at once, and the gain falls again from ten times the floor.
+    decide nothing else: where most of an error is noise, they say nothing about the gain. The gain of an early round k
+    is 4 / (k + 4), later it is `floor`. The first price may be wrong by a factor of ten: it is found within some ten
+    rounds. After that the floor is the choice between following drifts (within some 1 / floor rounds) and following
+    noise (it adds floor / 2 * sigma^2 to the turnout's variance). Where the server knows of a change (members left,
+    another capacity), it scales the signal at once, and the gain falls again from ten times the floor.
 
     Args:
         floor: the least gain, above 0 and at most 1; `turnout plan` chooses it.
         initial: Theta(0), above 0: a public guess of the price.
+        early: the rounds in which the gain falls, best those with less noise; until it is the floor, unless given.
 
     Differs from paper: there, tau is fixed, and sums are exact.
 
@@ -277,11 +278,15 @@ class FallingGainController:
 
     floor: float
     initial: float = 1.0
+    early: int | None = None
 
     def __post_init__(self) -> None:
         remedy = "try 10 / rounds, or let turnout plan choose"
         check_number("floor", self.floor, "above 0 and at most 1", lambda floor: 0.0 < floor <= 1.0, remedy)
         SelfTuningController(self.initial)  # the same range
+        if self.early is not None and not (isinstance(self.early, (int, np.integer)) and self.early >= 1):
+            allowed = "a whole number from 1 up, or left out"
+            raise invalid("early", allowed, repr(self.early), "give the early rounds of the noise")
 
     @property
     def lag(self) -> int:
@@ -300,7 +305,14 @@ class FallingGainController:
         """Theta(k+1) from Theta(k) and the sum of round k."""
         step = self.gain(state.rounds) * (capacity - participants) / capacity
         signal = state.signal * math.exp(min(max(step, -_LARGEST_STEP), _LARGEST_STEP))
-        return FallingGainState(min(max(signal, self.initial / _REACH), self.initial * _REACH), state.rounds + 1.0)
+        signal = min(max(signal, self.initial / _REACH), self.initial * _REACH)
+        rounds = state.rounds + 1.0
+        return FallingGainState(signal, max(rounds, _FIRST / self.floor) if rounds == self.early else rounds)
+
+    def gains(self, rounds: int) -> list[float]:
+        """Of the first rounds, where nothing changes."""
+        early = math.inf if self.early is None else self.early
+        return [self.gain(float(round)) if round < early else self.floor for round in range(rounds)]
 
     def scaled(self, state: FallingGainState, scale: float) -> FallingGainState:
         """The state with the signal multiplied, and a gain that falls again, if that is a change worth it."""
@@ -310,7 +322,8 @@ class FallingGainController:
 
     def settings(self) -> dict[str, Any]:
         """Everything that makes this controller again."""
-        return {"kind": "falling-gain", "floor": self.floor, "initial": self.initial}
+        early = {} if self.early is None else {"early": self.early}
+        return {"kind": "falling-gain", "floor": self.floor, "initial": self.initial, **early}
 
 
 def controller_from_settings(table: Table) -> Controller:
@@ -329,7 +342,9 @@ def controller_from_settings(table: Table) -> Controller:
     elif kind == "self-tuning":
         controller = SelfTuningController(table.number("initial", 1.0))
     elif kind == "falling-gain":
-        controller = FallingGainController(table.number("floor"), table.number("initial", 1.0))
+        controller = FallingGainController(
+            table.number("floor"), table.number("initial", 1.0), table.whole("early", None)
+        )
     else:
         kinds = ("integral", "self-tuning", "falling-gain")
         remedy = nearest(kind, kinds, "use one of these names")

@@ -88,7 +88,7 @@ def turnout_errors(
     model = _Model(field, signal, average)
     sigmas = np.zeros(rounds) if noise is None else noise.sigmas(0, rounds) * noise.factor
     behind = 1.0 if start is None else start.rounds
-    gains = [controller.gain(float(round)) for round in range(rounds)]
+    gains = controller.gains(rounds)
     covariance = np.zeros((model.size, model.size))
     variances, covariance = model.follow(covariance, gains, sigmas, behind)
     offset = np.zeros(rounds)

@@ -571,8 +571,9 @@ def flower_run(options: dict[str, Any]) -> list[Any]:
     finally:
         logger.setLevel(before)
     names = ("participants", "abstained", "signal", "trained", "effective-share", "faults")
-    columns = [np.array(column(result, name), np.float64) for name in names]
-    return [*columns, *(array.numpy() for array in result.arrays.values())]
+    columns = [rounded(*column(result, name)) for name in names]
+    # Flower adds weights with sum(), which rounds otherwise from Python 3.12 on.
+    return [*columns, *(rounded(*array.numpy().ravel()) for array in result.arrays.values())]
 
 
 # The file

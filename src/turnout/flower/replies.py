@@ -76,7 +76,7 @@ class ParticipationBook:
             {1: 20.0, 2: 40.0}
         """
         raw = {node: number / max(self.estimate(node), FLOOR * self._share) for node, number in examples.items()}
-        scale = sum(examples.values()) / sum(raw.values()) if raw else 1.0
+        scale = math.fsum(examples.values()) / math.fsum(raw.values()) if raw else 1.0
         return {node: weight * scale for node, weight in raw.items()}
 
 
@@ -92,7 +92,7 @@ def effective_share(weights: Iterable[float]) -> float:
     if largest <= 0.0:
         return 0.0
     scaled = [weight / largest for weight in given]
-    return sum(scaled) ** 2 / (len(scaled) * sum(weight * weight for weight in scaled))
+    return math.fsum(scaled) ** 2 / (len(scaled) * math.fsum(weight * weight for weight in scaled))
 
 
 def check_kind(kind: str | None, is_weighted_average: bool, strategy: str) -> str:
@@ -356,8 +356,8 @@ class StoredUpdates:
     def _mean(self, sent: Change, nodes: list[int], examples: Mapping[int, float]) -> Change:
         """ȳ, over all connected nodes; those that never sent anything count as 0, with the usual weight."""
         known = self._examples | dict(examples)
-        usual = sum(known.values()) / len(known) if known else 1.0
-        total = sum(known.get(node, usual) for node in nodes)
+        usual = math.fsum(known.values()) / len(known) if known else 1.0
+        total = math.fsum(known.get(node, usual) for node in nodes)
         mean = {name: np.zeros_like(values) for name, values in sent.items() if values.dtype.kind == "f"}
         for node in nodes:
             for name, change in self._changes.get(node, {}).items():

@@ -168,6 +168,8 @@ def repeats_its_bit_after_a_kill(template: str) -> None:
         for round, now in enumerate((YES, NO, YES)):
             coordinator.signal = lambda _, now=now: now  # type: ignore[misc]
             coordinator.last, coordinator.open = round, round
+            if round > 0:
+                scene.start()
             scene.reported(round)
             scene.kill()
             coordinator.signal = lambda _, now=now: YES - now  # type: ignore[misc]
@@ -178,7 +180,6 @@ def repeats_its_bit_after_a_kill(template: str) -> None:
             require(set(bits) == {now == YES}, f"the bit on file for round {round}; got {bits}")
             coordinator.last = round  # what it reports from here on is held
             scene.kill()
-            scene.start()
 
 
 @check

@@ -119,11 +119,11 @@ class SumNoise:
 
     def settings(self) -> dict[str, Any]:
         """Everything that makes this noise again, as `noise_from_settings` takes it."""
-        found: dict[str, Any] = {"sigma": self.sigma}
+        found: dict[str, Any] = {"sigma": float(self.sigma)}
         if self.early_sigma is not None:
-            found |= {"early": self.early, "early_sigma": self.early_sigma}
-        found |= {"aggregators": self.aggregators} if self.aggregators != 1 else {}
-        return found | ({"every": self.every} if self.every != 1 else {})
+            found |= {"early": int(self.early), "early_sigma": float(self.early_sigma)}
+        found |= {"aggregators": int(self.aggregators)} if self.aggregators != 1 else {}
+        return found | ({"every": int(self.every)} if self.every != 1 else {})
 
 
 def noise_from_settings(table: Table) -> SumNoise:
@@ -149,7 +149,8 @@ def _by_inversion(sigma: float, uniform: Array) -> npt.NDArray[np.int64]:
     """The noise at these quantiles."""
     if sigma > _TABLE:  # a rounded normal number is as good: off by 0.04 / sigma^2
         normal = NormalDist(0.0, sigma)
-        return np.array([round(normal.inv_cdf(value + 2.0**-54)) for value in uniform.tolist()], dtype=np.int64)
+        inside = np.minimum(uniform + 2.0**-54, 1.0 - 2.0**-53)  # 0 and 1 have no quantile
+        return np.array([round(normal.inv_cdf(value)) for value in inside.tolist()], dtype=np.int64)
     reach = math.ceil(_REACH * sigma)
     mass = np.exp(-0.5 * np.square(np.arange(-reach, reach + 1) / sigma))
     below = np.cumsum(mass)

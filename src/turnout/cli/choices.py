@@ -32,7 +32,7 @@ def mechanism_names(incomplete: str) -> list[str]:
     return one_of(*MECHANISMS)(incomplete)
 
 
-CONTROLLERS = one_of("integral", "self-tuning")
+CONTROLLERS = one_of("integral", "self-tuning", "falling-gain")
 
 Settings = Annotated[Path | None, typer.Argument(help="A TOML file with the settings of the run.", show_default=False)]
 PopulationChoice = Annotated[
@@ -97,20 +97,26 @@ EngineChoice = Annotated[
         autocompletion=one_of("auto", "numpy", "numba", "jax", "jax32", "ray"),
     ),
 ]
-OBSERVERS = ("every-report", "sum")
+OBSERVERS = ("every-report", "sum", "noisy-sum")
 """As in turnout.privacy.observer; repeated here, since help must not wait for NumPy."""
 
 ObserverChoice = Annotated[
     str,
     typer.Option(
-        help="The observer: every-report (sees each report), or sum (sees each round's total alone, if an "
-        "aggregator that you trust hides single reports).",
+        help="The observer: every-report (sees each report); if an aggregator that you trust hides single reports, "
+        "sum (sees each round's total alone) or noisy-sum (sees it with noise, which the plan chooses).",
         autocompletion=one_of(*OBSERVERS),
     ),
 ]
 Honest = Annotated[
     int | None,
     typer.Option(help="For sum: how many others certainly follow the protocol.", show_default="all but one"),
+]
+Aggregators = Annotated[
+    int | None,
+    typer.Option(
+        help="For noisy-sum: 1, or 2 that do not trust each other (each adds all the noise).", show_default="1"
+    ),
 ]
 OPTIONS = {
     "capacity": "--capacity",

@@ -11,7 +11,7 @@ import typer
 
 from turnout.cli import choices
 from turnout.cli.plan_fleet import USUAL_BUDGET, asked_fleet, show_fleet
-from turnout.cli.plan_output import print_forecast, print_rejected, summary, write_settings
+from turnout.cli.plan_output import noise_in_words, print_forecast, print_rejected, summary, write_settings
 from turnout.cli.show import print_table
 from turnout.errors import Interrupted, invalid, nearest
 
@@ -73,6 +73,7 @@ def plan(
     delta: Delta = 1e-6,
     observer: choices.ObserverChoice = "every-report",
     honest: choices.Honest = None,
+    aggregators: choices.Aggregators = None,
     guessed: Guessed = False,
     at_least: AtLeast = None,
     output: Output = None,
@@ -97,12 +98,13 @@ def plan(
             raise ValueError("--budget or --gap is missing: give a total epsilon, a cost gap in percent, or both")
         problem, values = choices.problem_from(settings, population, clients, population_seed, capacity)
     else:
-        fleet.refuse({"--rounds": rounds, "--population": population or settings or clients, "--guessed": guessed})
+        others = {"--rounds": rounds, "--population": population or settings or clients, "--guessed": guessed}
+        fleet.refuse(others | {"--observer": observer == "noisy-sum" and observer})
         problem, values = fleet.problem(capacity)
         budget = USUAL_BUDGET if budget is None and gap is None else budget
     planned = rounds if rounds is not None else Table(values).whole("rounds", 1000)
-    goal = Goal(problem, planned, budget, None if gap is None else gap / 100.0, delta, observer, honest, guessed)
-    found = make(goal)
+    share = None if gap is None else gap / 100.0
+    found = make(Goal(problem, planned, budget, share, delta, observer, honest, guessed, aggregators or 1))
     if fleet is not None:
         show_fleet(fleet, found, summary(found, at_least), output, as_json)
         return
@@ -125,6 +127,8 @@ def _print(found: Plan, facts: dict[str, Any], output: Path | None) -> None:
     )
     typer.echo(f"mechanism   {in_words(facts['mechanism'])}")
     typer.echo(f"privacy     {facts['account']}")
+    if outlook.noise is not None:
+        typer.echo(f"noise       {noise_in_words(outlook.noise)}")
     typer.echo(f"controller  {in_words(facts['controller'])}{settled}")
     print_forecast(found, facts)
     print_rejected(facts)

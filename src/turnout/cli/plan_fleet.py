@@ -63,6 +63,7 @@ class Fleet:
             "--rounds": "give --round-seconds and --days",
             "--population": "give --costs, or plan without --devices",
             "--guessed": "a coordinator cannot learn a price from devices that join one by one",
+            "--observer": "no coordinator adds noise to sums: plan for every-report",
         }
         for name, value in others.items():
             if value:

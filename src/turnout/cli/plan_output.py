@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 if TYPE_CHECKING:
+    from turnout.algorithm import SumNoise
     from turnout.plan import Plan
 
 
@@ -36,12 +37,48 @@ def summary(found: Plan, at_least: float | None = None) -> dict[str, Any]:
         "settling_rounds": outlook.settling_rounds,
         "others": [_other(offer) for offer in found.others],
     }
+    facts |= _of_noise(found)
     if at_least is not None:
         facts |= {
             "at_least": at_least,
             "chance_of_at_least": outlook.chance_of_at_least(at_least, goal.problem.capacity),
         }
     return facts
+
+
+def _of_noise(found: Plan) -> dict[str, Any]:
+    """What noise on the sums adds to a plan's numbers; nothing where there is none."""
+    from turnout.plan import least_clients, not_sensible
+
+    outlook, clients, capacity = found.outlook, len(found.goal.problem), found.goal.problem.capacity
+    errors, tuned = outlook.forecast.errors, outlook.tuned
+    if outlook.noise is None or tuned is None or errors is None:
+        return {}
+    return {
+        "noise": outlook.noise.settings(),
+        "mean_turnout_spread": errors.mean,
+        "turnout_spread_by_coins": tuned.coins,
+        "resettling_rounds": errors.resettling_rounds,
+        "gain_floors": [
+            {"floor": each.floor, "turnout_spread": each.spread, "follows_within_rounds": each.follows}
+            for each in tuned.choices
+        ],
+        "least_clients": least_clients(outlook, clients, capacity),
+        "warning": not_sensible(outlook, clients, capacity),
+    }
+
+
+def noise_in_words(noise: SumNoise) -> str:
+    """For a line of text.
+
+    Example:
+        >>> from turnout.algorithm import SumNoise
+        >>> noise_in_words(SumNoise(497.4, early=300, early_sigma=133.6))
+        'on each sum: sigma 133.6 in the first 300 rounds, then 497.4'
+    """
+    early = "" if noise.early_sigma is None else f"{noise.early_sigma:g} in the first {noise.early:,} rounds, then "
+    who = "" if noise.aggregators == 1 else ", by each of two aggregators"
+    return f"on each sum: sigma {early}{noise.sigma:g}{who}"
 
 
 def _other(offer: Any) -> dict[str, Any]:
@@ -60,18 +97,39 @@ def print_forecast(found: Plan, facts: dict[str, Any]) -> None:
     """Start, cost and turnout."""
     low, high = facts["cost_gap_band_percent"]
     typer.echo(f"start       a public average of {found.start.average:.3g}, worth {found.start.rounds:g} rounds")
-    typer.echo(
-        f"cost        {facts['cost_gap_percent']:.2f} % above the optimum (95 % interval: {low:.2f} to {high:.2f} %)"
-    )
+    of = " of its own turnout" if "noise" in facts else ""
+    cost = f"{facts['cost_gap_percent']:.2f} % above the optimum{of}"
+    typer.echo(f"cost        {cost} (95 % interval: {low:.2f} to {high:.2f} %)")
     typer.echo(f"turnout     {facts['capacity']:,.10g} ± {facts['turnout_spread']:,.1f}")
+    if "noise" in facts:
+        _print_noise(facts)
     if "at_least" in facts:
         often = 100 * facts["chance_of_at_least"]
         typer.echo(f"            at least {facts['at_least']:g} participate in {often:.1f} % of the rounds")
 
 
+def _print_noise(facts: dict[str, Any]) -> None:
+    """What the noise does to the turnout, and which crowd it takes."""
+    coins, mean = facts["turnout_spread_by_coins"], facts["mean_turnout_spread"]
+    typer.echo(f"            by the coins alone ± {coins:,.1f}; its mean over the whole run is off by ± {mean:,.1f}")
+    again = facts["resettling_rounds"]
+    soon = "not within the run" if again is None else f"within {again:,} rounds"
+    typer.echo(f"            settled again after a known change {soon}")
+    for each in facts["gain_floors"]:
+        chosen = "chosen: " if each["floor"] == facts["controller"]["floor"] else ""
+        typer.echo(
+            f"            {chosen}a gain floor of {each['floor']:.2g} has ± {each['turnout_spread']:,.1f}, "
+            f"and follows a drift within {each['follows_within_rounds']:,.0f} rounds"
+        )
+    typer.echo(
+        f"crowd       {facts['warning'] or 'sensible from ' + format(facts['least_clients'], ',') + ' clients on'}"
+    )
+
+
 def print_rejected(facts: dict[str, Any]) -> None:
     """The other mechanisms."""
-    typer.echo("alternatives rejected")
+    where = ": they need no aggregator, and hold against an observer of every report" if "noise" in facts else ""
+    typer.echo(f"alternatives rejected{where}")
     for other in facts["others"]:
         typer.echo(f"  {other['name']:<20}{other['rejected_because']}")
 

@@ -11,11 +11,23 @@ from typing import Any
 from turnout.plan.fleet import fleet_settings
 from turnout.plan.frontiers import Frontier, frontier, growing
 from turnout.plan.goal import Goal
+from turnout.plan.noisy import least_clients, not_sensible
 from turnout.plan.offers import Outlook
 from turnout.plan.planning import Plan, plan
 from turnout.problem import Problem
 
-__all__ = ["Frontier", "Goal", "Outlook", "Plan", "fleet_settings", "frontier", "growing", "plan"]
+__all__ = [
+    "Frontier",
+    "Goal",
+    "Outlook",
+    "Plan",
+    "fleet_settings",
+    "frontier",
+    "growing",
+    "least_clients",
+    "not_sensible",
+    "plan",
+]
 
 
 class _Package(ModuleType):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from turnout.algorithm import IntegralController
+from turnout.errors import invalid
 from turnout.plan.planning import Plan
 
 SPREADS = 4.0
@@ -46,8 +48,16 @@ def fleet_settings(found: Plan, round_seconds: float, missing: str | None = None
         (100, {'hard_limit': 58}, {'round': 60.0}, 'self-tuning')
     """
     problem, settings = found.goal.problem, found.settings()
+    controller = found.outlook.controller
+    if not isinstance(controller, IntegralController):
+        raise invalid(
+            "observer of a fleet's plan",
+            "'every-report' or 'sum'",
+            found.goal.observer,
+            "no coordinator adds noise: plan for every-report",
+        )
     mean = problem.most / len(problem)
-    initial = float(f"{CAUTION * found.outlook.controller.initial:.3g}")
+    initial = float(f"{CAUTION * controller.initial:.3g}")
     return settings | {
         "devices": len(problem),
         **({} if mean == 1.0 else {"weight": mean}),

@@ -11,18 +11,19 @@ import numpy as np
 from turnout.algorithm import (
     MECHANISMS,
     Averaging,
-    IntegralController,
+    Controller,
     Mechanism,
     Prior,
     Recipe,
     SeededCoins,
+    SumNoise,
     released,
 )
 from turnout.display import off
 from turnout.plan.goal import Goal
 from turnout.privacy import EVERY_REPORT, PUBLIC_DESIGN, Account, Observer, account_of
 from turnout.problem import Problem, optimum
-from turnout.theory import Forecast, predict, reachable, tune
+from turnout.theory import FloorTuning, Forecast, predict, reachable, tune
 
 _RELEASES = 12  # samples of the levels that clients release: the gap depends on them
 _TWO_SIDED = 1.96  # standard deviations of a 95 % interval
@@ -38,6 +39,9 @@ class Outlook:
         forecast: the mean-field forecast that it rests on.
         controller: the server that it is made for.
         settling_rounds: until the turnout stays near the capacity; None: longer than planned for.
+        noise: on the sums that the server sees; None: it sees exact sums. With noise, the gap is above the optimum of
+            the run's own mean turnout, which differs from the capacity by some `forecast.errors.mean`.
+        tuned: with noise, how the gain floor was chosen.
 
     Example:
         >>> from turnout import Classical, Prior, paper_population
@@ -49,8 +53,10 @@ class Outlook:
     gap: float
     deviation: float
     forecast: Forecast
-    controller: IntegralController
+    controller: Controller
     settling_rounds: int | None
+    noise: SumNoise | None = None
+    tuned: FloorTuning | None = None
 
     def __repr__(self) -> str:
         low, high = self.band
@@ -86,7 +92,7 @@ def outlook(problem: Problem, mechanism: Mechanism, rounds: int, averaging: Aver
     # The signal starts where it will settle: the price is known as well as the population is.
     controller = tuned.controller(settled=True)
     forecast = predict(problem, mechanism, rounds, controller, start=start, averaging=averaging)
-    gap, spread = forecast.gap, _deviation(problem, forecast, averaging, tuned.gain / tuned.largest_gain)
+    gap, spread = forecast.gap, deviation(problem, forecast, averaging, tuned.gain / tuned.largest_gain)
     if mechanism.releases_once:
         gaps = _released_gaps(problem, mechanism)
         gap += float(np.mean(gaps)) - gaps[0]  # the forecast took the levels of seed 0
@@ -115,7 +121,7 @@ def _released_gap(problem: Problem, mechanism: Mechanism, seed: int) -> float:
     return float(np.sum(problem.costs.value(average))) / optimum(problem).cost - 1.0
 
 
-def _deviation(problem: Problem, forecast: Forecast, averaging: Averaging, boldness: float) -> float:
+def deviation(problem: Problem, forecast: Forecast, averaging: Averaging, boldness: float) -> float:
     """The standard deviation of the gap from run to run, for given released levels.
 
     The server keeps the total almost fixed, so an error d of an average costs (f' - signal w) d. An error of the
@@ -159,6 +165,7 @@ class Offer:
         gap: its expected cost above the optimum, in parts of it.
         start: where averages begin.
         against_it: why there is no mechanism, or why another one is better; empty for the best.
+        epsilon: its parameter: per report, or of a release, or of the noise on all sums.
     """
 
     name: str
@@ -167,6 +174,7 @@ class Offer:
     gap: float = math.inf
     start: Prior | None = None
     against_it: str = ""
+    epsilon: float = math.nan
 
     def __repr__(self) -> str:
         told = "none" if self.account is None else f"{self.account}; {off(self.gap)}"
@@ -184,6 +192,7 @@ class Maker:
     def __init__(self, made: type[Mechanism], recipe: Recipe, goal: Goal) -> None:
         self.kind, self.releases_once, self._is_slow = made.kind, made.releases_once, made.needs_public_average
         self.name, self.against_it, self._gap = recipe.name, recipe.against_it, recipe.gap
+        self.per = "release" if made.releases_once else "report"
         self.goal, self.make = goal, lru_cache(maxsize=64)(recipe.make)
         self.start = Prior(*recipe.start or (min(1.0, goal.share), 10))
         self._sample = _sample(goal.problem)
@@ -222,14 +231,18 @@ class Maker:
         server = tuned.controller(settled=True)
         return predict(self._sample, mechanism, self.goal.rounds, server, start=self.start, exact=200).gap
 
+    def outlook(self, epsilon: float) -> Outlook:
+        """The forecast of the planned run."""
+        return outlook(self.goal.problem, self.make(epsilon), self.goal.rounds, self.goal.averaging, self.start)
+
     def offer(self, epsilon: float, against_it: str = "") -> Offer:
         """The offer at this epsilon."""
         made = self.make(epsilon)
-        return Offer(self.name, made, self.account(epsilon), self.gap(epsilon), self.start, against_it)
+        return Offer(self.name, made, self.account(epsilon), self.gap(epsilon), self.start, against_it, epsilon)
 
 
 def makers(goal: Goal) -> list[Maker]:
-    """Every mechanism that promises something against the observer of a goal, and says how it is made."""
+    """Every mechanism that promises something against an observer of reports or exact sums, as it says it is made."""
     public = goal.observer == EVERY_REPORT  # only this observer knows averages
     usable = [made for made in MECHANISMS.values() if public or not made.needs_public_average]
     return [Maker(made, recipe, goal) for made in usable for recipe in made.recipes(goal)]

@@ -10,8 +10,9 @@ from turnout.algorithm import MECHANISMS, Mechanism, Prior
 from turnout.display import card, off
 from turnout.errors import TurnoutError, check_kind, nearest
 from turnout.plan.goal import Goal
-from turnout.plan.offers import LARGEST, Maker, Offer, Outlook, largest_within, makers, outlook, smallest_within
-from turnout.privacy import EVERY_REPORT, PUBLIC_DESIGN, Account, shown
+from turnout.plan.noisy import all_makers
+from turnout.plan.offers import LARGEST, Maker, Offer, Outlook, largest_within, smallest_within
+from turnout.privacy import PUBLIC_DESIGN, SUM, Account, shown
 from turnout.problem import Problem
 
 
@@ -67,7 +68,7 @@ class Plan:
         controller, seen_by = self.outlook.controller, self.goal.seen_by
         told: dict[str, Any] = {"assuming": [PUBLIC_DESIGN]} if PUBLIC_DESIGN in self.account.assumptions else {}
         averaging = {}
-        if seen_by.sees != EVERY_REPORT:
+        if seen_by.sees == SUM:
             told |= {"observer": seen_by.sees, "honest": seen_by.honest}
             averaging = {"averaging": {"by": seen_by.averaging.by}}
         return {
@@ -75,9 +76,10 @@ class Plan:
             "capacity": self.goal.problem.capacity,
             **told,
             "mechanism": self.mechanism.settings(),
-            "controller": {"kind": "integral", "gain": controller.gain, "initial": controller.initial},
+            "controller": {name: value for name, value in controller.settings().items() if name != "lag"},
             "start": {"average": self.start.average, "rounds": self.start.rounds},
             **averaging,
+            **({} if self.outlook.noise is None else {"noise": self.outlook.noise.settings()}),
         }
 
 
@@ -106,9 +108,9 @@ def plan(goal: Goal | Problem, **wanted: Any) -> Plan:
     for _ in range(4):  # offers are compared in the long run; a short run has a larger gap: aim for a smaller one
         made, start, account = chosen.mechanism, chosen.start, chosen.account
         assert made is not None and start is not None and account is not None  # noqa: PT018
-        found = outlook(goal.problem, made, goal.rounds, goal.averaging, start)
+        found = maker.outlook(chosen.epsilon)
         if goal.gap is None or aim is None or found.gap <= goal.gap * 1.01:
-            return Plan(goal, made, start, account, found, (*others, *_without_promise()))
+            return Plan(goal, made, start, account, found, (*others, *_without_promise(made.kind)))
         aim -= 1.05 * (found.gap - goal.gap)
         chosen = _answer(maker, replace(goal, gap=aim, budget=None)) if aim > 0.0 else Offer(maker.name, None)
         if chosen.mechanism is None or (goal.budget is not None and chosen.total_epsilon > goal.budget):
@@ -135,7 +137,7 @@ def _goal(given: Any, wanted: dict[str, Any]) -> Goal:
 
 def _choose(goal: Goal) -> tuple[Maker, Offer, tuple[Offer, ...]]:
     """(the maker of the best offer, that offer, the others with the reason why each was rejected)."""
-    offers = [(maker, _answer(maker, goal)) for maker in makers(goal)]
+    offers = [(maker, _answer(maker, goal)) for maker in all_makers(goal)]
     good = [pair for pair in offers if pair[1].mechanism is not None and _reaches(pair[1], goal)]
     if not good:
         raise Impossible(_nearest(goal))
@@ -179,7 +181,7 @@ def _against(offer: Offer, chosen: Offer, goal: Goal) -> Offer:
     of = "above the optimum" if goal.budget is not None else "for that gap"
     total = "" if goal.budget is not None else "total epsilon "
     told = f"{total}{_measure(offer, goal)} {of} {when}, against {against}"
-    return Offer(offer.name, offer.mechanism, offer.account, offer.gap, offer.start, told)
+    return replace(offer, against_it=told)
 
 
 def _measure(offer: Offer, goal: Goal) -> str:
@@ -190,11 +192,14 @@ def _measure(offer: Offer, goal: Goal) -> str:
 def _horizon(offer: Offer, goal: Goal) -> str:
     """When an offer has the gap that it is compared by."""
     assert offer.mechanism is not None  # it has a gap
+    if offer.mechanism.unbounded:  # plain coins, and noise on the sums
+        return f"after {goal.rounds:,} rounds"
     return f"after {goal.rounds:,} rounds" if offer.mechanism.needs_public_average else "in the long run"
 
 
-def _without_promise() -> tuple[Offer, ...]:
-    found = [made for made in MECHANISMS.values() if made.unbounded]
+def _without_promise(chosen: str) -> tuple[Offer, ...]:
+    """Those that promise nothing by themselves; plain coins are chosen where noise on the sums hides them."""
+    found = [made for made in MECHANISMS.values() if made.unbounded and made.kind != chosen]
     return tuple(Offer(made.kind, None, against_it=f"promises nothing: {made.unbounded}") for made in found)
 
 
@@ -218,13 +223,9 @@ def _nearest(goal: Goal) -> str:
 
 def _closest(goal: Goal) -> list[str]:
     """The smallest gap of all offers, whatever the budget."""
-    able = [maker for maker in makers(goal) if not maker.against_it and maker.is_feasible(LARGEST)]
+    able = [maker for maker in all_makers(goal) if not maker.against_it and maker.is_feasible(LARGEST)]
     offers = [maker.offer(LARGEST) for maker in able]
-    found = []
-    for offer in offers:
-        assert offer.mechanism is not None and offer.start is not None  # noqa: PT018
-        reached = outlook(goal.problem, offer.mechanism, goal.rounds, goal.averaging, offer.start).gap
-        found.append((reached, offer.name))
+    found = [(maker.outlook(LARGEST).gap, maker.name) for maker in able]
     if not found:
         return []
     gap, name = min(found)

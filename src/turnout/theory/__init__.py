@@ -1,13 +1,25 @@
-"""Where a run settles, how fast, and which gain: `predict`, `tune`, and the turnouts that a mechanism can reach.
+"""Where a run settles, how fast, and which gain: `predict`, `tune` and `tune_floor`; the turnouts that can be reached.
 
 Numbers from equations, checked against simulations.
 """
 
 from turnout.theory.feasibility import check_feasible, reachable
 from turnout.theory.fixed_point import Forecast, predict
-from turnout.theory.tuning import Tuning, tune, unstable
+from turnout.theory.noise_response import TurnoutErrors
+from turnout.theory.tuning import FloorTuning, Tuning, tune, tune_floor, unstable
 
-__all__ = ["Forecast", "Tuning", "check_feasible", "predict", "reachable", "tune", "unstable"]
+__all__ = [
+    "FloorTuning",
+    "Forecast",
+    "Tuning",
+    "TurnoutErrors",
+    "check_feasible",
+    "predict",
+    "reachable",
+    "tune",
+    "tune_floor",
+    "unstable",
+]
 
 
 def __dir__() -> list[str]:

@@ -102,6 +102,12 @@ def turnout_errors(
     return TurnoutErrors(error, settled, spread, mean, model.of_clients(covariance), again)
 
 
+def response_to_signal(field: MeanField, signal: float, average: Array) -> tuple[float, float]:
+    """(the slope of the turnout in the logarithm of the signal, the variance of the coins) at the fixed point."""
+    model = _Model(field, signal, average)
+    return model.slope, float(model.coins.sum())
+
+
 def _settled(error: Array, last: float) -> int:
     """The first round from which the error stays within its bound."""
     beyond = np.flatnonzero(error > SETTLED * last)

@@ -5,19 +5,21 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
-from turnout.algorithm import Classical, Mechanism, Recipe
+from turnout.algorithm import Classical, FallingGainController, Mechanism, Prior, Recipe
 from turnout.plan.goal import Goal
 from turnout.plan.offers import Maker, Outlook, deviation, makers
 from turnout.privacy import EVERY_REPORT, NOISY_SUM, PUBLIC_DESIGN, Account, Observer, account_of
 from turnout.problem import Problem, optimum
-from turnout.theory import Forecast, predict, tune_floor
+from turnout.theory import Forecast, predict, predict_change, tune_floor
 
 SENSIBLE = 0.05
 """Of the capacity: where the noise alone makes the turnout's error larger, it is not sensible."""
 
+_FOLLOWED = 10_000  # rounds after a change
 _STEP = 0.01  # of the capacity, for the slope of the price
 
 
@@ -80,6 +82,27 @@ def _gap_at_own_turnout(problem: Problem, forecast: Forecast) -> float:
     slope = (high.price - low.price) / (most - least)
     by_chance = 0.5 * slope * forecast.errors.mean**2 if math.isfinite(slope) else 0.0
     return max(0.0, (forecast.cost - by_chance) / own.cost - 1.0)
+
+
+def settled_again(goal: Goal, found: Outlook, start: Prior) -> dict[str, int | None]:
+    """Within how many rounds the turnout is settled again, for two changes at half-time that the server knows of.
+
+    None: not before the end. A change that the clients cannot follow is left out.
+    """
+    server, noise, problem, half = found.controller, found.noise, goal.problem, goal.rounds // 2
+    assert isinstance(server, FallingGainController) and noise is not None  # noqa: PT018 (a plan with noise)
+    chosen = np.arange(0, len(problem), 2)
+    left = float(np.sum(np.broadcast_to(problem.unit_weights, len(problem))[chosen]))
+    changes: dict[str, dict[str, Any]] = {"the capacity halves": {"capacity": 0.5 * problem.capacity}}
+    if problem.capacity < left:
+        changes["half of the clients leave"] = {"staying": chosen}
+    rounds = min(goal.rounds - half, _FOLLOWED)
+    return {
+        what: predict_change(
+            problem, Classical(), server, noise, at=half, rounds=rounds, start=start, **change
+        ).settling_rounds
+        for what, change in changes.items()
+    }
 
 
 def least_clients(found: Outlook, clients: int, capacity: float) -> int:

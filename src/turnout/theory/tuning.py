@@ -128,7 +128,7 @@ class FloorTuning:
         floor: recommended.
         signal: where the signal settles.
         coins: the turnout's spread by the clients' coins alone, which no server can lower.
-        early: the rounds in which the gain falls.
+        early: the opened sums after which the gain is the floor.
         choices: other floors, from small to large, with the recommended one among them.
 
     Example:
@@ -138,8 +138,8 @@ class FloorTuning:
           floor 0.00016   turnout ± 15.3   follows a drift within 7,576 rounds
           floor 0.00032   turnout ± 15.8   follows a drift within 3,788 rounds
           floor 0.00064   turnout ± 16.8   follows a drift within 1,894 rounds
-          floor 0.00128   turnout ± 18.7   follows a drift within 947 rounds
-          floor 0.00256   turnout ± 22.0   follows a drift within 473 rounds
+          floor 0.00128   turnout ± 18.6   follows a drift within 947 rounds
+          floor 0.00256   turnout ± 21.9   follows a drift within 473 rounds
     """
 
     floor: float
@@ -193,7 +193,7 @@ def tune_floor(problem: Problem, mechanism: Mechanism, noise: SumNoise, rounds: 
         return FloorChoice(floor, math.sqrt(coins + (coins + variance) * g / (2.0 - g)), noise.every / g)
 
     choices = tuple(choice(min(1.0, best * factor)) for factor in _FACTORS)
-    return FloorTuning(best, signal, math.sqrt(coins), noise.early or None, choices)
+    return FloorTuning(best, signal, math.sqrt(coins), noise.early // noise.every or None, choices)
 
 
 def unstable(problem: Problem, mechanism: Mechanism, controller: IntegralController) -> str:

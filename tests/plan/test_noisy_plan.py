@@ -18,8 +18,9 @@ LIMIT = norm.isf(FALSE_ALARM)
 
 def guessed(factor, clients=1_200):
     """A public guess of the paper's clients, whose price is wrong by a factor."""
-    problem = paper_population(seed=1_000, clients=clients).problem(clients // 2)
-    return Problem(PolynomialCosts(problem.costs.coefficients * factor, problem.costs.powers), problem.capacity)
+    costs = paper_population(seed=1_000, clients=clients).problem(clients // 2).costs
+    assert isinstance(costs, PolynomialCosts)
+    return Problem(PolynomialCosts(costs.coefficients * factor, costs.powers), clients / 2)
 
 
 @lru_cache(maxsize=8)

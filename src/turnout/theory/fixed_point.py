@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from turnout.algorithm import (
     SMALLEST_AVERAGE,
@@ -213,7 +214,7 @@ def predict_change(
     brought, wanted = float(weights[chosen].sum()), problem.capacity if capacity is None else capacity
     scale = (wanted / brought) / (problem.capacity / problem.most)
 
-    def field_of(clients: Array) -> MeanField:
+    def field_of(clients: npt.NDArray[np.intp]) -> MeanField:
         own = None if problem.weights is None else weights[clients]
         asked = wanted * float(weights[clients].sum()) / brought
         some = Problem(problem.costs[clients], asked, own)

@@ -122,9 +122,10 @@ class ServerLog:
         round, heard = self.server.round, self.heard
         seen: float = total
         if self.noise is not None and self.seen is not None:
-            seen = float(self.seen[round]) + total + int(self.noise[round])  # not a number stays none
-            self.seen[round] = seen
-            heard = heard._replace(enough=heard.enough and not math.isnan(seen))
+            if self.all_opened or not math.isnan(self.seen[round]):
+                self.seen[round] = seen = total + self.noise.item(round)
+            else:
+                heard = heard._replace(enough=False)  # there is no sum
         self.server = server_step(self.controller, self.server, seen, self.capacity, heard)
         self.participants[round], self.capacities[round] = total, self.capacity
         self.signal[round + 1] = self.server.signals[-1]

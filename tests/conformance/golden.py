@@ -129,25 +129,6 @@ def server(problem: Problem, lag: int = 1, initial: float = 2.0) -> IntegralCont
     return IntegralController(9.0 * problem.capacity / problem.most / len(problem) / weight**2, initial, lag)
 
 
-class OwnCosts:
-    """Costs a x^2 / (2 - x): a family of one's own, of plain arithmetic."""
-
-    def __init__(self, scale: Any) -> None:
-        self.scale = np.atleast_1d(scale)
-
-    def __len__(self) -> int:
-        return len(self.scale)
-
-    def __getitem__(self, some: Any) -> OwnCosts:
-        return OwnCosts(self.scale[some])
-
-    def value(self, average: Any) -> Any:
-        return self.scale * average * average / (2.0 - average)
-
-    def slope(self, average: Any) -> Any:
-        return self.scale * average * (4.0 - average) / ((2.0 - average) * (2.0 - average))
-
-
 def keep(clients: int = CLIENTS, **changes: Any) -> Keep:
     usual = {"every": 7, "histogram": 8, "averages": [0, 3, clients - 1], "distance_to": np.linspace(0.0, 1.0, clients)}
     return Keep(**usual | changes)
@@ -181,7 +162,7 @@ def mechanisms_and_options() -> dict[str, Case]:
 
 
 def costs_and_lags() -> dict[str, Case]:
-    from conformance.populations import problems
+    from conformance.populations import OwnCosts, problems
 
     families = problems(CLIENTS) | {
         "drawn": read_population("paper-drawn", seed=3, clients=CLIENTS).problem(CLIENTS / 2),

@@ -71,6 +71,25 @@ class AverageBox(Mechanism):
         return at_least(average * (1.0 - width), floor), at_least(average + (1.0 - average) * width, floor)
 
 
+class OwnCosts:
+    """Costs a x^2 / (2 - x): a family of one's own, of plain arithmetic."""
+
+    def __init__(self, scale):
+        self.scale = np.atleast_1d(scale)
+
+    def __len__(self):
+        return len(self.scale)
+
+    def __getitem__(self, some):
+        return OwnCosts(self.scale[some])
+
+    def value(self, average):
+        return self.scale * average * average / (2.0 - average)
+
+    def slope(self, average):
+        return self.scale * average * (4.0 - average) / ((2.0 - average) * (2.0 - average))
+
+
 def mechanisms(clients):
     """Every mechanism, its parameters shared and by client."""
     return {

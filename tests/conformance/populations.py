@@ -150,7 +150,7 @@ def noisy(clients):
     both, heavy = {"noise": SumNoise(sigma, 20, sigma / 6, aggregators=2)}, {"noise": SumNoise(6 * sigma)}
     third = {"noise": SumNoise(sigma, 20, sigma / 6, every=3)}
     prior, falling = {"start": Prior(0.5, 10)}, FallingGainController(0.01, 30.0, 20)
-    capacity = {60: clients / 4, 80: clients / 5}
+    capacity = {60: clients / 3, 80: clients / 5}
     half = {"schedule": Schedule(leave={60: slice(0, clients // 2)}, capacity=capacity)}
     moves = options(clients)["movement"]
 

@@ -125,7 +125,7 @@ class ServerLog:
             if self.all_opened or not math.isnan(self.seen[round]):
                 self.seen[round] = seen = total + self.noise.item(round)
             else:
-                heard = heard._replace(enough=False)  # there is no sum
+                seen, heard = math.nan, heard._replace(enough=False)  # there is no sum
         self.server = server_step(self.controller, self.server, seen, self.capacity, heard)
         self.participants[round], self.capacities[round] = total, self.capacity
         self.signal[round + 1] = self.server.signals[-1]

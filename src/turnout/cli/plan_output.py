@@ -138,7 +138,8 @@ def write_settings(path: Path, settings: dict[str, Any], facts: dict[str, Any]) 
     """The settings as TOML, with the forecast as a comment."""
     from turnout.files import whole_file
 
-    lines = [f"# {facts['account']}", f"# expected: {facts['cost_gap_percent']:.2f} % above the optimum"]
+    of = " of its own turnout" if "noise" in facts else ""
+    lines = [f"# {facts['account']}", f"# expected: {facts['cost_gap_percent']:.2f} % above the optimum{of}"]
     tables = {name: value for name, value in settings.items() if isinstance(value, dict)}
     lines += [f"{name} = {_toml(value)}" for name, value in settings.items() if name not in tables]
     for name, table in tables.items():

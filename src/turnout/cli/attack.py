@@ -46,8 +46,8 @@ def attack(
     observer: Annotated[
         str | None,
         typer.Option(
-            help="every-report; or, for a run with noise, noisy-sum (sees the opened sums, and knows the reports of all "
-            "other clients).",
+            help="every-report; or, for a run with noise, noisy-sum (sees the opened sums, and knows all reports "
+            "of all others).",
             show_default="both for a run with noise",
             autocompletion=choices.one_of("every-report", "noisy-sum"),
         ),

@@ -278,10 +278,10 @@ def _noise_makers(goal: Goal, crowds: Sequence[int] | None) -> list[Maker]:
 
 
 def _crowd(problem: Problem, clients: int) -> Problem:
-    """So many such clients, with the same share of them wanted: evenly left out, or repeated."""
+    """So many such clients, with the same share of them wanted: chosen by chance (always the same), or repeated."""
     if clients == len(problem):
         return problem
-    who = np.arange(clients) * len(problem) // clients
+    who = np.resize(np.random.default_rng(0).permutation(len(problem)), clients)
     weights = None if problem.weights is None else problem.weights[who]
     share = problem.capacity / problem.most
     return Problem(problem.costs[who], share * (clients if weights is None else float(np.sum(weights))), weights)
@@ -303,7 +303,7 @@ def _grow(
     """One mechanism's curve, point by point."""
     curve = _Curve(maker.name, maker.per, clients=len(maker.goal.problem))
     if isinstance(maker, NoiseMaker):
-        curve = replace(curve, name=f"{maker.name}, {curve.clients:,} clients")
+        curve = replace(curve, name=f"noise, {curve.clients:,} clients")
     yield curve
     for total in totals:
         tell(f"{curve.name} at total epsilon {total:g}")

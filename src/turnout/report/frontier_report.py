@@ -22,6 +22,7 @@ LOWEST_WITH_NOISE = 0.01
 
 IF_SEEN = "no mechanism can be here if its reports are seen"
 
+_IF_SEEN = "the floor, if reports are seen"
 _GREY = "#888888"
 _TICKS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100)
 
@@ -65,7 +66,7 @@ def frontier_rows(facts: Facts) -> tuple[list[str], list[list[str]]]:
     # A floor of 0 says nothing: what can be proven vanishes before the best mechanism's gap does.
     floors = {each["total_epsilon"]: percent(each["gap"] or None, down=True) for each in facts["floors"]}
     asked = {curve["name"]: {point["asked"]: _cell(point) for point in curve["points"]} for curve in facts["curves"]}
-    named = "the floor, if reports are seen" if facts.get("observer") == NOISY_SUM else "the floor"
+    named = _IF_SEEN if facts.get("observer") == NOISY_SUM else "the floor"
     header = ["total epsilon", *([named] if floors else []), *asked]
     rows = []
     for total in _totals(facts):
@@ -205,7 +206,8 @@ def _add_errors(page: Page, facts: Facts, how: str) -> None:
 
 def _error_chart(facts: Facts) -> dict[str, Any]:
     """A colour for each crowd: with coins, by the noise alone, and the area that is impossible."""
-    traces: list[Trace] = []
+    areas: list[Trace] = []
+    lines: list[Trace] = []
     every: list[float] = []
     for index, curve in enumerate(with_errors(facts)):
         x = [point["total_epsilon"] for point in curve["points"]]
@@ -216,18 +218,19 @@ def _error_chart(facts: Facts) -> dict[str, Any]:
         fill = {"fill": "toself", "fillcolor": faded(colour, 0.16), "line": {"width": 0}, "hoverinfo": "skip"}
         area = {"type": "scatter", "mode": "lines", "x": [x[0], *x, x[-1]], "y": [1e-6, *least, 1e-6]}
         named = {"name": f"{crowd}: {FORBIDDEN}", "showlegend": True}
-        traces += [area | fill | named, line(x, both, f"{crowd}, with coins", colour=colour)]
-        traces.append(line(x, noise, f"{crowd}, by the noise alone", colour=colour, dash="dash"))
+        areas.append(area | fill | named)
+        lines.append(line(x, both, f"{crowd}, with coins", colour=colour))
+        lines.append(line(x, noise, f"{crowd}, by the noise alone", colour=colour, dash="dash"))
         runs = [
             (point["total_epsilon"], 100 * run) for point in curve["points"] for run in point["turnout"]["measured"]
         ]
         if runs:
             places, values = zip(*runs, strict=True)
-            traces.append(points(list(places), list(values), "", colour=colour, size=6))
+            lines.append(points(list(places), list(values), "", colour=colour, size=6))
     totals = _totals(facts)
     foot, top = math.log10(LOWEST_WITH_NOISE), math.log10(1.6 * max(every))
     return chart(
-        traces,
+        [*areas, *lines],
         x=f"Total epsilon, {facts['rounds']:,} rounds, δ = {facts['delta']:.3g}",
         y="Error of the turnout, % of the capacity",
         xaxis={"type": "log", "tickvals": totals, "ticktext": [f"{total:g}" for total in totals]},
@@ -239,7 +242,7 @@ def _error_chart(facts: Facts) -> dict[str, Any]:
 def _frontier_chart(facts: Facts) -> dict[str, Any]:
     """Both axes logarithmic; the mechanisms without any total stand at the right edge."""
     totals = _totals(facts) or [1.0, 10.0]
-    edge, lowest = 2.5 * totals[-1], _lowest(facts)
+    edge, lowest = (2.5 if facts["promises_nothing"] else 1.1) * totals[-1], _lowest(facts)
     traces = [*_floor_traces(facts), line([totals[0], edge], [100 * facts["random_gap"]] * 2, "chosen at random",
                                          colour=INK, dash="dash", width=1.2)]  # fmt: skip
     for index, curve in enumerate(facts["curves"]):
@@ -273,8 +276,8 @@ def _lowest(facts: Facts) -> float:
     return LOWEST_WITH_NOISE if facts["observer"] == NOISY_SUM else LOWEST
 
 
-def _forbidden(facts: Facts) -> str:
-    return IF_SEEN if facts["observer"] == NOISY_SUM else FORBIDDEN
+def _floor_name(facts: Facts) -> str:
+    return _IF_SEEN if facts["observer"] == NOISY_SUM else f"the floor: {FORBIDDEN}"
 
 
 def _floor_traces(facts: Facts) -> list[Trace]:
@@ -286,7 +289,7 @@ def _floor_traces(facts: Facts) -> list[Trace]:
     y = [100 * found["gap"] for found in floors]
     fill = {"fill": "toself", "fillcolor": faded(_GREY, 0.28), "line": {"width": 0}, "hoverinfo": "skip"}
     area = {"type": "scatter", "mode": "lines", "x": [x[0], *x, x[-1]], "y": [lowest, *y, lowest]}
-    return [area | fill | {"name": f"the floor: {_forbidden(facts)}", "showlegend": True}]
+    return [area | fill | {"name": _floor_name(facts), "showlegend": True}]
 
 
 def _labels(facts: Facts, totals: Sequence[float]) -> list[dict[str, Any]]:

@@ -116,14 +116,14 @@ def least_clients(found: Outlook, clients: int, capacity: float) -> int:
         clients: how many it is for.
         capacity: of each round.
     """
-    return max(2, math.ceil(clients * _by_noise(found) / (SENSIBLE * capacity)))
+    return max(2, math.ceil(clients * error_by_noise(found) / (SENSIBLE * capacity)))
 
 
 def not_sensible(found: Outlook, clients: int, capacity: float) -> str:
     """Why this noise is too much for this crowd; empty if it is not, or where there is none. Arguments as above."""
-    if found.tuned is None or _by_noise(found) <= SENSIBLE * capacity:
+    if found.tuned is None or error_by_noise(found) <= SENSIBLE * capacity:
         return ""
-    alone, both = (100.0 * error / capacity for error in (_by_noise(found), found.forecast.spread))
+    alone, both = (100.0 * error / capacity for error in (error_by_noise(found), found.forecast.spread))
     return (
         f"not sensible for {clients:,} clients: the noise alone makes the turnout wrong by {alone:.2g} % (with the "
         f"clients' coins: {both:.2g} %). Take {least_clients(found, clients, capacity):,} such clients, a larger "
@@ -131,7 +131,7 @@ def not_sensible(found: Outlook, clients: int, capacity: float) -> str:
     )
 
 
-def _by_noise(found: Outlook) -> float:
+def error_by_noise(found: Outlook) -> float:
     """The turnout's root mean square error by the noise alone."""
     assert found.tuned is not None  # a plan with noise
     return math.sqrt(max(0.0, found.forecast.spread**2 - found.tuned.coins**2))

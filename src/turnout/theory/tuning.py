@@ -175,6 +175,11 @@ def tune_floor(problem: Problem, mechanism: Mechanism, noise: SumNoise, rounds: 
 
     Raises:
         ValueError: the mechanism cannot meet the capacity.
+
+    Example:
+        >>> from turnout import Classical, SumNoise, paper_population
+        >>> tune_floor(paper_population().problem(600), Classical(), SumNoise(422.5), 10_000).controller()
+        FallingGainController(floor=0.00088, initial=9.976096767401135, early=None)
     """
     check_feasible(problem, mechanism)
     if rounds < 10:

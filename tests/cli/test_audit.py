@@ -96,7 +96,7 @@ def test_sums_with_noise():
     assert facts["name"] == "classical, sums with noise (sigma 3)"
     assert facts["trials"] == 100_000
     found = facts["findings"][0]
-    assert 0.85 * found["claimed_epsilon"] < found["epsilon_at_least"] <= found["claimed_epsilon"]
+    assert 0.7 * found["claimed_epsilon"] < found["epsilon_at_least"] <= found["claimed_epsilon"]
     heavy = turnout_audit(*few, "--weights", "3,1,1", "--json")
     assert heavy.returncode == 0
     ignored = turnout_audit(*few, "--weights", "3,1,1", "--claim", found["claimed_epsilon"])

@@ -4,7 +4,9 @@ All audits here have a false-alarm rate of 1e-6, and seeds, so that the outcome 
 """
 
 import math
+import re
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -265,6 +267,28 @@ def test_high_minus_low_as_a_sensitivity_is_caught():
     outcome = audited(replace(one, claims=tuple(wrong)), 1_000_000)
     assert outcome.verdict == "refuted", str(outcome)
     assert audited(one, 1_000_000).verdict == "not refuted"
+
+
+# docs/audit.md
+
+ROW = re.compile(r"^\| (\d+) \| (\d+) \| (\d+) \|" + r" ([\d.]+) / ([\d.]+) / ([\d.]+) \|" * 3 + "$", re.MULTILINE)
+
+
+@pytest.mark.deployment
+def test_the_table_of_the_document():
+    """The account and the exact law to all digits; some lower bounds too, the others with a tenth of the trials."""
+    page = Path(__file__).parents[2] / "docs" / "audit.md"
+    rows = [[float(one) for one in row] for row in ROW.findall(page.read_text())]
+    assert len(rows) == 5
+    for sigma, rounds, weight, *figures in rows:
+        one = subject(sigma, int(rounds), [int(weight)])
+        outcome = one.audit(1_000_000 if rounds < 4 else 100_000, FALSE_ALARM, seed=1)
+        told = zip(figures[::3], figures[1::3], figures[2::3], reversed(outcome.findings), strict=True)
+        for account, exact, lower, found in told:
+            assert found.claim.epsilon == pytest.approx(account, abs=1.01e-4)
+            assert exact_epsilon({sigma: int(rounds)}, found.claim.delta, int(weight)) == pytest.approx(exact, abs=1e-4)
+            assert found.lower == pytest.approx(lower, abs=1.01e-4) if rounds < 4 else found.lower <= lower + 0.05
+            assert lower <= exact <= account
 
 
 # The parts

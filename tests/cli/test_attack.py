@@ -195,3 +195,21 @@ def test_what_the_document_concludes_is_in_its_table():
         "memoized, 4 in total",
     ):
         assert max(table[name][1:]) - min(table[name][1:]) <= 1
+
+
+@pytest.mark.deployment
+def test_the_table_of_sums_with_noise_in_the_document(app):
+    """Its first columns: a short run is the beginning of a long one."""
+    rows = re.findall(r"^\| ([a-z ]+) \|" + r" ([\d.]+) % \|" * 3 + "$", DOC.read_text(), re.MULTILINE)
+    told = {name: [float(value) for value in values] for name, *values in rows}
+    assert list(told) == ["knowing the prior alone", "the sums with noise", "if every report were seen"]
+    settings = {"noise.sigma": 422.5, "start.average": 0.5, "engine": "numpy", "controller.kind": "falling-gain"}
+    settings |= {"controller.floor": 0.002, "controller.initial": 10}
+    given = [word for name, value in settings.items() for word in ("--set", f"{name}={value}")]
+    for rounds, observer, name in ((1000, "noisy-sum", "the sums with noise"), (100, "every-report", list(told)[2])):
+        done = json.loads(call(app, "--rounds", rounds, *given, "--observer", observer, "--json").output)
+        found = {errors["rounds"]: errors["cost"] for errors in done["median_relative_error"][f"classical: {name}"]}
+        for at, said in zip((100, 1000), told[name], strict=False):
+            assert at > rounds or float(error_percent(found[at])[:-2]) == pytest.approx(said, rel=0.04), (name, at)
+    sums, reports = told["the sums with noise"], told["if every report were seen"]
+    assert min(sums) > 0.9 * told["knowing the prior alone"][0] > 10 * reports[-1]

@@ -22,6 +22,14 @@ def reporter(costs, signals):
 def answers_two(costs, signals):
     return [2 for signal in signals]
 
+def cut(costs, signals):
+    weight = 4 if costs.slope(0.5)[0] < 1 else 0
+    return [weight + (random.randrange(13) - 6) for signal in signals]
+
+def rounded_normal(costs, signals):
+    weight = 4 if costs.slope(0.5)[0] < 1 else 0
+    return [weight + round(random.gauss(0, 4)) for signal in signals]
+
 number = 3
 
 def interrupted(costs, signals, trials, seed):
@@ -102,6 +110,16 @@ def test_sums_with_noise():
     ignored = turnout_audit(*few, "--weights", "3,1,1", "--claim", found["claimed_epsilon"])
     assert ignored.returncode == 1
     assert "each round's noise is drawn once, and its sum is opened once" in " ".join(ignored.stdout.split())
+
+
+def test_noise_of_ones_own(folder):
+    few = ("--observer", "noisy-sum", "--sigma", 3, "--weights", 4, "--rounds", 1, "--trials", 20_000, "--seed", 1)
+    bad = turnout_audit("--reporter", "mine:cut", *few, cwd=folder)
+    assert bad.returncode == 1, bad.stdout + bad.stderr
+    assert "mine:cut, sums with noise (sigma 3), weight 4" in bad.stdout
+    good = ("--reporter", "mine:rounded_normal", *few)
+    assert turnout_audit(*good, cwd=folder).returncode == 0
+    assert turnout_audit(*good, "--claim", 0.5, cwd=folder).returncode == 1
 
 
 def test_what_the_words_of_the_real_coin_say_is_printed():

@@ -102,6 +102,16 @@ def infer_from_sums(
 
     Raises:
         ValueError: the mechanism releases something at joining.
+
+    Example:
+        >>> from turnout.algorithm import Classical
+        >>> family = CostFamily((2,), np.array([[40.0]]))  # one client, a x^2, a between 0 and 40
+        >>> bits = (np.random.default_rng(0).random((4000, 1)) < 10.0 / 32.0).astype(np.uint8)  # a = 16 at signal 10
+        >>> noise, reports = SumNoise(1.0), Reports(np.full(4000, 10.0), bits)
+        >>> seen = bits[:, 0] + noise.seeded(1, 0, 4000)
+        >>> (found,) = infer_from_sums(reports, seen, noise, family, Classical(), start=Prior(0.5))
+        >>> bool(abs(found.coefficients[0, 0] - 16.0) < 4.0)
+        True
     """
     if mechanism.releases_once:
         remedy = "attack it as an observer of every report: such a one learns no more than the release"

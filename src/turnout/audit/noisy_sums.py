@@ -19,7 +19,7 @@ import numpy.typing as npt
 from turnout.algorithm import Coins, Mechanism, Prior, SeededCoins, SumNoise, SystemCoins
 from turnout.audit.claims import DELTA, Claim, of_sum
 from turnout.audit.events import Weighed
-from turnout.audit.reporters import MechanismReporter, usual_costs
+from turnout.audit.reporters import MechanismReporter, Reporter, as_reporter, usual_costs
 from turnout.audit.subjects import Subject
 from turnout.errors import invalid
 from turnout.privacy import NOISY_SUM, Observer
@@ -156,6 +156,17 @@ class NoisySumReporter:
         return Weighed(weights, float(weights.sum() * self.reach), float(least), 1.0, most - least + 1)
 
 
+def _shifted(own: Reporter, ours: NoisySumReporter) -> Reporter:
+    """A reporter of one's own, whose whole numbers become answers of an audit."""
+    many, _ = as_reporter(own)
+
+    def reporter(costs: Costs, signals: Array, trials: int, seed: int) -> Array:
+        left = np.asarray(many(costs, signals, trials, seed), dtype=np.float64)
+        return np.clip(left + ours.reach, 0, ours.values - 1)
+
+    return reporter
+
+
 def noisy_sum_subject(
     mechanism: Mechanism,
     observer: Observer,
@@ -165,10 +176,18 @@ def noisy_sum_subject(
     claims: tuple[Claim, ...] = (),
     coins: Callable[[int], Coins] = SeededCoins,
     simulated: bool = False,
+    own: Reporter | None = None,
 ) -> Subject:
     """A client of sums with noise, for an observer who knows and may choose all the rest; its account, unless given.
 
     Its weight is the first of the observer's weights, and the account is that of this weight.
+
+    Args:
+        mechanism, observer, coins, simulated: as for `NoisySumReporter`.
+        rounds: how many.
+        delta: as in `of_sum`.
+        claims: other ones than the account.
+        own: a reporter of your own in place of ours. It returns what is left of each opened sum, a whole number.
 
     Example:
         >>> from turnout.algorithm import Classical
@@ -191,11 +210,11 @@ def noisy_sum_subject(
     costs = {cost: usual_costs()[cost] for cost in ("cheap", "expensive")}
     return Subject(
         name,
-        reporter,
+        reporter if own is None else _shifted(own, reporter),
         held,
         signals,
         costs,
         reporter.values,
-        1.0 if simulated else _DRAWS / rounds,
+        1.0 if simulated or own is not None else _DRAWS / rounds,
         (reporter.together(rounds),),
     )

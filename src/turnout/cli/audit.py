@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -12,6 +13,7 @@ from turnout.cli.show import print_table
 from turnout.errors import invalid
 
 if TYPE_CHECKING:
+    from turnout.algorithm import Mechanism
     from turnout.audit import Audit, Claim, Finding, Subject
     from turnout.privacy import Observer
 
@@ -70,9 +72,9 @@ def audit(
             raise invalid("--all", "without a mechanism, reporter or claim", "more", "leave the others out")
         subjects = _all_of_ours(delta, seed)
     elif reporter is not None:
-        if {mechanism, epsilon, beta, changes, seen} != {None}:
+        if {mechanism, epsilon, beta, changes} != {None} or (seen is not None and seen.noise is None):
             raise invalid("--reporter", "without a mechanism", "both", "leave one out")
-        subjects = [_of_user(reporter, claim, lifetime, rounds, delta)]
+        subjects = [_of_user(reporter, claim, lifetime, rounds, delta, seen)]
     else:
         usual = "paper-coin" if beta is not None else "clamp" if sigma is None or epsilon is not None else "classical"
         values: dict[str, Any] = {"kind": mechanism or usual}
@@ -146,7 +148,7 @@ def _of_mechanism(
     seed: int | None,
 ) -> Subject:
     from turnout.algorithm import MECHANISMS, Mechanism, mechanism_from_settings
-    from turnout.audit import Claim, mechanism_subject, noisy_sum_subject, sum_subject
+    from turnout.audit import mechanism_subject, noisy_sum_subject, sum_subject
     from turnout.settings import Table
 
     if not (made := MECHANISMS.get(values["kind"], Mechanism)).releases_once and "epsilon" in made.needed():
@@ -155,9 +157,8 @@ def _of_mechanism(
     claims = _claimed(claim, lifetime, rounds, delta)
     if observer is None:
         return mechanism_subject(mechanism, rounds, delta=delta, claims=claims, coins=_coins(seed))
-    if claim is not None:  # only the total is claimed of sums
-        slack, held = 0.0 if lifetime else delta, observer.assumptions(mechanism)
-        claims = (Claim(claim, rounds, slack, against=str(observer), assumptions=held),)
+    if claim is not None:
+        claims = (_of_sums(claim, lifetime, rounds, delta, observer, mechanism),)
     if observer.noise is not None:
         return noisy_sum_subject(
             mechanism, observer, rounds, delta=delta, claims=claims, coins=_coins(seed), simulated=seed is not None
@@ -165,14 +166,31 @@ def _of_mechanism(
     return sum_subject(mechanism, observer, rounds, delta=delta, claims=claims, coins=_coins(seed))
 
 
-def _of_user(place: str, claim: float | None, lifetime: bool, rounds: int, delta: float) -> Subject:
-    from turnout.audit import Subject, as_reporter
+def _of_sums(
+    claim: float, lifetime: bool, rounds: int, delta: float, observer: Observer, mechanism: Mechanism
+) -> Claim:
+    """Of sums only a total is claimed."""
+    from turnout.audit import Claim
+
+    slack, held = 0.0 if lifetime else delta, observer.assumptions(mechanism)
+    return Claim(claim, rounds, slack, against=str(observer), assumptions=held)
+
+
+def _of_user(
+    place: str, claim: float | None, lifetime: bool, rounds: int, delta: float, observer: Observer | None
+) -> Subject:
+    from turnout.algorithm import Classical
+    from turnout.audit import Subject, as_reporter, noisy_sum_subject
     from turnout.client import load
 
-    if claim is None:
+    if claim is None and observer is None:
         raise ValueError("--claim is missing: give the epsilon per report that your reporter promises")
     found = load(place, "--reporter")
     as_reporter(found)  # says what is wrong with it, before any work is done
+    if observer is not None:
+        claims = () if claim is None else (_of_sums(claim, lifetime, rounds, delta, observer, Classical()),)
+        subject = noisy_sum_subject(Classical(), observer, rounds, delta=delta, claims=claims, own=found)
+        return replace(subject, name=f"{place}, {subject.name.partition(', ')[2]}")
     return Subject(place, found, _claimed(claim, lifetime, rounds, delta))
 
 

@@ -82,7 +82,8 @@ def test_bash_itself():
 
 
 @pytest.mark.parametrize(
-    ("command", "default"), [("simulate", "classical"), ("audit", "clamp, at epsilon 1 per report")]
+    ("command", "default"),
+    [("simulate", "classical"), ("audit", "clamp, at epsilon 1 per report; for noisy-sum, classical")],
 )
 def test_help_names_all_mechanisms_and_the_default(command, default):
     environment = os.environ | {"COLUMNS": "200", "NO_COLOR": "1"}

@@ -105,10 +105,9 @@ def infer_from_sums(
 
     Example:
         >>> from turnout.algorithm import Classical
-        >>> family = CostFamily((2,), np.array([[40.0]]))  # one client, a x^2, a between 0 and 40
         >>> bits = (np.random.default_rng(0).random((4000, 1)) < 10.0 / 32.0).astype(np.uint8)  # a = 16 at signal 10
-        >>> noise, reports = SumNoise(1.0), Reports(np.full(4000, 10.0), bits)
-        >>> seen = bits[:, 0] + noise.seeded(1, 0, 4000)
+        >>> noise, family = SumNoise(1.0), CostFamily((2,), np.array([[40.0]]))  # a x^2, a between 0 and 40
+        >>> reports, seen = Reports(np.full(4000, 10.0), bits), bits[:, 0] + noise.seeded(1, 0, 4000)
         >>> (found,) = infer_from_sums(reports, seen, noise, family, Classical(), start=Prior(0.5))
         >>> bool(abs(found.coefficients[0, 0] - 16.0) < 4.0)
         True
@@ -117,14 +116,11 @@ def infer_from_sums(
         remedy = "attack it as an observer of every report: such a one learns no more than the release"
         raise invalid("mechanism", "one that releases nothing, for an observer of sums", mechanism.kind, remedy)
     wanted = sorted({reports.rounds} if checkpoints is None else {int(checkpoint) for checkpoint in checkpoints})
-    averaging, clients = averaging or Averaging(), reports.clients
-    weight = np.broadcast_to(np.asarray(weights, dtype=np.float64), (clients,))
-    costs = _candidates(family)
-    each = len(costs) // clients
+    averaging, costs, each = averaging or Averaging(), _candidates(family), _CANDIDATES
+    weight = np.broadcast_to(np.asarray(weights, dtype=np.float64), (reports.clients,))
     evidence = SumEvidence(mechanism, costs, np.repeat(weight, each), start, averaging)
-    truth = SumEvidence(mechanism, costs[np.arange(clients) * each], weight, start, averaging).state
-    sigmas = noise.sigmas(0, reports.rounds) * noise.factor
-    done = 0
+    truth = SumEvidence(mechanism, costs[::each], weight, start, averaging).state
+    sigmas, done = noise.sigmas(0, reports.rounds) * noise.factor, 0
     for checkpoint in wanted:
         for round in range(done, checkpoint):
             if round == 0 and start is None:

@@ -327,8 +327,7 @@ def audit(
         values: an answer is a whole number from 0 to values - 1.
         false_alarm: the chance to refute claims that all hold, at most.
         seed: for repeatable trials; None takes it from the operating system.
-        name: for the report.
-        known: findings that needed no draws, for the report.
+        name, known: for the report; known are findings that needed no draws.
         statistics: what to look at in a row, besides the usual.
         progress: called with the number of finished trials, and of all.
 
@@ -343,15 +342,14 @@ def audit(
         'refuted'
     """
     rounds = _rounds_of(claims)
-    costs = usual_costs() if costs is None else costs
-    given = usual_signals(rounds) if signals is None else signals
+    costs, given = usual_costs() if costs is None else costs, usual_signals(rounds) if signals is None else signals
     heard = {key: np.asarray(value, dtype=np.float64) for key, value in given.items()}
     explore = max(100, min(trials // 10, CHUNK)) if explore is None else explore
     _check(costs, heard, rounds, trials, explore, false_alarm)
     told = _Told(progress, len(costs) * len(heard) * (explore + trials))  # at most; known once the events are chosen
     many, at_once = as_reporter(reporter)
     draws = _Draws(many, costs, heard, values, CHUNK if at_once else FEW, _seeds(seed), told.more)
-    explored = replace(_explore(draws, rounds, explore), more=tuple(statistics))
+    explored = _explore(draws, rounds, explore, tuple(statistics))
     chosen = [finalists_of(claim, explored, list(costs), list(heard)) for claim in claims]
     tested = {cell for one in itertools.chain(*chosen) for cell in (one.cell, one.other)}
     told.total = told.done + len(tested) * trials
@@ -371,14 +369,14 @@ def _seeds(seed: int | None) -> Iterator[int]:
         yield int(word)
 
 
-def _explore(draws: _Draws, rounds: int, trials: int) -> Explored:
+def _explore(draws: _Draws, rounds: int, trials: int, more: tuple[Statistic, ...]) -> Explored:
     """A little of every cost and signals."""
     cells = [Cell(cost, signal) for cost in draws.costs for signal in draws.signals]
     drawn = {cell: np.concatenate(list(draws.chunks(cell, trials))) for cell in cells}
     columns = {rows.shape[1] for rows in drawn.values()}
     if len(columns) > 1:
         raise invalid("deliveries", "the same number in all trials", sorted(columns), "return answers of one shape")
-    return Explored(Layout(rounds, columns.pop() // rounds, draws.values), drawn)
+    return Explored(Layout(rounds, columns.pop() // rounds, draws.values), drawn, more)
 
 
 def _confirm(

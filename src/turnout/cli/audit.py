@@ -49,9 +49,7 @@ def audit(
             show_default="all bring 1",
         ),
     ] = None,
-    sigma: Annotated[
-        float | None, typer.Option(help="For noisy-sum: of one aggregator's noise.", show_default=False)
-    ] = None,
+    sigma: Annotated[float | None, typer.Option(help="For noisy-sum: of the noise.", show_default=False)] = None,
     everything: Annotated[bool, typer.Option("--all", help="Audit every mechanism of this package.")] = False,
     seed: Annotated[
         int | None, typer.Option(help="A seed, for repeatable trials.", show_default="the system's entropy")
@@ -76,12 +74,20 @@ def audit(
             raise invalid("--reporter", "without a mechanism", "both", "leave one out")
         subjects = [_of_user(reporter, claim, lifetime, rounds, delta, seen)]
     else:
-        usual = "paper-coin" if beta is not None else "clamp" if sigma is None or epsilon is not None else "classical"
-        values: dict[str, Any] = {"kind": mechanism or usual}
-        for name, value in ({"mechanism.beta": beta, "mechanism.epsilon": epsilon} | _read(changes)).items():
-            choices.put({"mechanism": values}, name, value)
+        noise_alone = sigma is not None and epsilon is None
+        values = _values(mechanism, "classical" if noise_alone else "clamp", beta, epsilon, changes)
         subjects = [_of_mechanism(values, claim, lifetime, rounds, delta, seen, seed)]
     _go(subjects, trials, false_alarm, seed, as_json)
+
+
+def _values(
+    kind: str | None, usual: str, beta: float | None, epsilon: float | None, changes: list[str] | None
+) -> dict[str, Any]:
+    """The settings of the mechanism, which is the usual one where neither it nor the paper coin's beta is given."""
+    values: dict[str, Any] = {"kind": kind or ("paper-coin" if beta is not None else usual)}
+    for name, value in ({"mechanism.beta": beta, "mechanism.epsilon": epsilon} | _read(changes)).items():
+        choices.put({"mechanism": values}, name, value)
+    return values
 
 
 def _read(changes: list[str] | None) -> dict[str, Any]:

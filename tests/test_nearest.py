@@ -89,7 +89,7 @@ def said(*words):
         (("simulate", "--mechansim", "clamp"), "--mechanism"),
         (("simulate", "--engine", "nunba", "--rounds", "5"), "numba"),
         (("simulate", "--set", "kep.every=3"), "keep"),
-        (("frontier", "--observer", "bth"), "both"),
+        (("frontier", "--observer", "al"), "all"),
         (("simulte",), "simulate"),
     ],
 )

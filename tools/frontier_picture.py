@@ -40,7 +40,7 @@ PLACES = {  # of each line's name, in the plot of each observer
 }
 PERCENT = (0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100)  # ticks
 CROWDS = (PALETTE[4], PALETTE[0], PALETTE[3])  # colours, from few clients to many
-NAMES = ((0.36, 1.15), (0.13, 0.22), (0.105, 0.0155), (4.7, 26))  # places of the crowds' names, and memoized's
+NAMES = ((0.42, 0.85), (0.13, 0.22), (0.105, 0.0155), (4.7, 26))  # places of the crowds' names, and memoized's
 
 Facts = Mapping[str, Any]
 

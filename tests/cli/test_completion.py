@@ -49,7 +49,7 @@ def test_commands_and_options(complete):
         (("simulate", "--controller"), ("integral", "self-tuning")),
         (("simulate", "--population"), ("paper", "paper-drawn")),
         (("plan", "--observer"), OBSERVERS),
-        (("frontier", "--observer"), (*OBSERVERS, "both")),
+        (("frontier", "--observer"), (*OBSERVERS, "noisy-sum", "all")),
         (("sweep", "--on"), ("cores", "ray")),
         (("serve", "--missing"), ("absent", "last")),
         (("join", "--after-stop"), ("leave", "follow")),

@@ -155,9 +155,10 @@ def test_bad_input(given, says):
 @pytest.fixture(scope="module")
 def with_noise():
     problem = paper_population(0, 240).problem(120)
-    return frontier(problem, 1000, observer="noisy-sum", totals=[0.5, 2.0], crowds=[120, 240, 960])
+    return frontier(problem, 300, observer="noisy-sum", totals=[0.5, 2.0], crowds=[120, 240, 960])
 
 
+@pytest.mark.deployment
 def test_sums_with_noise_go_below_the_floor_and_above_the_bound_of_the_turnout(with_noise):
     *noisy, memoized = with_noise.curves
     assert [curve.clients for curve in noisy] == [120, 240, 960]
@@ -179,6 +180,15 @@ def test_sums_with_noise_go_below_the_floor_and_above_the_bound_of_the_turnout(w
         assert second.mean < first.mean
 
 
+def test_noise_that_is_too_large_for_a_forecast_is_said():
+    found = frontier(paper_population(0, 40).problem(20), 300, observer="noisy-sum", totals=[0.2], crowds=[40])
+    assert found.curves[0].points == ()
+    assert found.curves[0].missing == (
+        "up to total epsilon 0.2: the noise makes the turnout wrong by more than 25 %, and there is no forecast"
+    )
+
+
+@pytest.mark.deployment
 def test_larger_crowds_have_smaller_errors(with_noise):
     for number in range(2):
         errors = [curve.points[number].turnout for curve in with_noise.curves[:3]]

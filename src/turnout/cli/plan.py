@@ -175,37 +175,53 @@ def frontier(
 
     [bold]Example:[/bold] turnout frontier --rounds 10000 --observer all -o frontier.html
     """
-    from turnout.plan import Goal
-    from turnout.privacy import NOISY_SUM, SUM
     from turnout.report import plotly_source
     from turnout.settings import Table
 
     choices.check_output(output, ".html")
     if output is not None:
         plotly_source()  # says what to install, before any work is done
-    known = (*choices.OBSERVERS, _ALL)
-    if observer not in known:
-        remedy = nearest(observer, known, "use every-report; the others need an aggregator that is trusted")
-        raise invalid("--observer", "every-report, sum, noisy-sum or all", repr(observer), remedy)
-    if honest is not None and observer not in (SUM, _ALL):
-        remedy = "leave it out: other clients do not hide a client from this observer"
-        raise invalid("--honest", "given with --observer sum or all", honest, remedy)
+    _check_asked(observer, honest)
     numbers = _crowds(crowds, observer)
     problem, values = choices.problem_from(settings, population, clients, population_seed, capacity)
     planned = rounds if rounds is not None else Table(values).whole("rounds", 10_000)
-    asked = choices.OBSERVERS if observer == _ALL else (observer,)
     stated: dict[str, Any] = {"rounds": planned, "delta": delta, "check": check}
-    goals = [
-        stated
-        | {"observer": one, "honest": honest if one == SUM else None, "crowds": numbers if one == NOISY_SUM else None}
-        for one in asked
-    ]
-    for one in goals:
-        Goal(problem, planned, 1.0, delta=delta, observer=str(one["observer"]), honest=one["honest"])  # refuses now
+    goals = [stated | asked for asked in _asked(problem, planned, delta, observer, honest, numbers)]
     found, stopped = _work(problem, goals, quiet=as_json)
     _say([one.facts() for one in found], output, as_json, stopped)
     if stopped:
         raise typer.Exit(130)
+
+
+def _check_asked(observer: str, honest: int | None) -> None:
+    """Refuse an unknown observer, and others that would hide nobody."""
+    known = (*choices.OBSERVERS, _ALL)
+    if observer not in known:
+        remedy = nearest(observer, known, "use every-report; the others need an aggregator that is trusted")
+        raise invalid("--observer", "every-report, sum, noisy-sum or all", repr(observer), remedy)
+    if honest is not None and observer not in ("sum", _ALL):
+        remedy = "leave it out: other clients do not hide a client from this observer"
+        raise invalid("--honest", "given with --observer sum or all", honest, remedy)
+
+
+def _asked(
+    problem: Problem, rounds: int, delta: float, observer: str, honest: int | None, crowds: list[int] | None
+) -> list[dict[str, Any]]:
+    """What differs from observer to observer; what is out of range is refused now, before any work."""
+    from turnout.plan import Goal
+
+    goals: list[dict[str, Any]] = []
+    for one in choices.OBSERVERS if observer == _ALL else (observer,):
+        others = honest if one == "sum" else None
+        try:
+            Goal(problem, rounds, 1.0, delta=delta, observer=one, honest=others)
+        except ValueError as error:
+            if observer != _ALL or one != "noisy-sum":
+                raise
+            typer.echo(f"left out noisy-sum: {error}", err=True)  # the others accept these clients
+            continue
+        goals.append({"observer": one, "honest": others, "crowds": crowds if one == "noisy-sum" else None})
+    return goals
 
 
 def _crowds(given: str | None, observer: str) -> list[int] | None:

@@ -138,8 +138,8 @@ class FloorTuning:
           floor 0.00016   turnout ± 15.3   follows a drift within 7,576 rounds
           floor 0.00032   turnout ± 15.8   follows a drift within 3,788 rounds
           floor 0.00064   turnout ± 16.8   follows a drift within 1,894 rounds
-          floor 0.00128   turnout ± 18.7   follows a drift within 947 rounds
-          floor 0.00256   turnout ± 22.0   follows a drift within 473 rounds
+          floor 0.00128   turnout ± 18.6   follows a drift within 947 rounds
+          floor 0.00256   turnout ± 21.9   follows a drift within 473 rounds
     """
 
     floor: float

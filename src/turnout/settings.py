@@ -13,7 +13,7 @@ FLEET_KEYS = ("devices", "weight", "safety", "timing", "wait_for")
 
 RUN_KEYS = (
     *("rounds", "seed", "engine", "mechanism", "controller", "start", "schedule", "averaging", "keep"),
-    *("observer", "honest", "assuming"),
+    *("observer", "honest", "assuming", "noise"),
     *FLEET_KEYS,
 )
 """The settings of a run besides its population and capacity, for readers that need only these two."""

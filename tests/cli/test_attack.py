@@ -9,7 +9,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from turnout import Classical, IntegralController, Keep, paper_population, simulate
+from turnout import Classical, IntegralController, Keep, SumNoise, paper_population, simulate
 from turnout.attack import AttackErrors, attack_case, usual_cases
 from turnout.cli.attack import attack
 from turnout.report import attack_page, attack_rows, error_percent
@@ -69,6 +69,42 @@ def test_saved_runs_and_a_page(app, tmp_path):
     assert "knowing the prior alone" in text
 
 
+NOISY = (*SMALL, "--set", "noise.sigma=300")
+
+
+def test_a_run_with_noise_is_seen_by_both_observers(app):
+    done = call(app, *NOISY)
+    assert done.exit_code == 0, done.output
+    text = " ".join(done.output.split())
+    assert "of the sums with noise one who knows all other clients' reports: median relative error" in text
+    lines = json.loads(call(app, *NOISY, "--json").output)["median_relative_error"]
+    assert list(lines) == ["classical: the sums with noise", "classical: if every report were seen"]
+    (sums, reports) = ([errors["cost"] for errors in found] for found in lines.values())
+    assert sums[-1] == pytest.approx(sums[0], rel=0.05)  # nothing but the prior
+    assert reports[-1] < 0.5 * reports[0]
+    for observer, line in zip(("noisy-sum", "every-report"), lines, strict=True):
+        one = json.loads(call(app, *NOISY, "--observer", observer, "--json").output)["median_relative_error"]
+        assert one == {line: lines[line]}
+
+
+def test_saved_runs_with_noise(app, tmp_path):
+    problem, server = paper_population(0, 80).problem(40), IntegralController(0.1, 1.0)
+    run = simulate(problem, Classical(), server, 150, noise=SumNoise(300.0), engine="numpy")
+    run.save(tmp_path / "run.npz")
+    lines = json.loads(call(app, tmp_path / "run.npz", "--json").output)["median_relative_error"]
+    assert list(lines) == ["run: the sums with noise", "run: if every report were seen"]
+    simulate(problem, Classical(), server, 15, engine="numpy").save(tmp_path / "exact.npz")
+    refused = str(call(app, tmp_path / "exact.npz", "--observer", "noisy-sum").exception)
+    assert "observer must be 'every-report'; or 'noisy-sum', of a run with noise" in refused
+    assert "--observer must be every-report" in str(call(app, tmp_path / "run.npz", "--observer", "sum").exception)
+
+
+def test_what_is_released_at_joining_is_shown_as_if_every_report_were_seen(app):
+    memoized = ("--mechanism", "memoized", "--epsilon", 4, "--set", "mechanism.price=10", "--json")
+    (line,) = json.loads(call(app, *NOISY, *memoized).output)["median_relative_error"]
+    assert line.endswith(": if every report were seen")
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
@@ -93,7 +129,7 @@ def test_a_run_without_its_problem_is_refused(app, tmp_path):
 
 
 def test_ctrl_c_keeps_what_is_done(app, monkeypatch):
-    def targets(paths, compare, given):
+    def targets(paths, compare, given, observer):
         def found(progress):
             yield AttackErrors(0, 0.33, 0.33, 0.33)
             yield AttackErrors(100, 0.07, 0.07, 0.07)
@@ -159,3 +195,21 @@ def test_what_the_document_concludes_is_in_its_table():
         "memoized, 4 in total",
     ):
         assert max(table[name][1:]) - min(table[name][1:]) <= 1
+
+
+@pytest.mark.deployment
+def test_the_table_of_sums_with_noise_in_the_document(app):
+    """Its first columns: a short run is the beginning of a long one."""
+    rows = re.findall(r"^\| ([a-z ]+) \|" + r" ([\d.]+) % \|" * 3 + "$", DOC.read_text(), re.MULTILINE)
+    told = {name: [float(value) for value in values] for name, *values in rows}
+    assert list(told) == ["knowing the prior alone", "the sums with noise", "if every report were seen"]
+    settings = {"noise.sigma": 422.5, "start.average": 0.5, "engine": "numpy", "controller.kind": "falling-gain"}
+    settings |= {"controller.floor": 0.002, "controller.initial": 10}
+    given = [word for name, value in settings.items() for word in ("--set", f"{name}={value}")]
+    for rounds, observer, name in ((1000, "noisy-sum", "the sums with noise"), (100, "every-report", list(told)[2])):
+        done = json.loads(call(app, "--rounds", rounds, *given, "--observer", observer, "--json").output)
+        found = {errors["rounds"]: errors["cost"] for errors in done["median_relative_error"][f"classical: {name}"]}
+        for at, said in zip((100, 1000), told[name], strict=False):
+            assert at > rounds or float(error_percent(found[at])[:-2]) == pytest.approx(said, rel=0.04), (name, at)
+    sums, reports = told["the sums with noise"], told["if every report were seen"]
+    assert min(sums) > 0.9 * told["knowing the prior alone"][0] > 10 * reports[-1]

@@ -22,6 +22,14 @@ def reporter(costs, signals):
 def answers_two(costs, signals):
     return [2 for signal in signals]
 
+def cut(costs, signals):
+    weight = 4 if costs.slope(0.5)[0] < 1 else 0
+    return [weight + (random.randrange(13) - 6) for signal in signals]
+
+def rounded_normal(costs, signals):
+    weight = 4 if costs.slope(0.5)[0] < 1 else 0
+    return [weight + round(random.gauss(0, 4)) for signal in signals]
+
 number = 3
 
 def interrupted(costs, signals, trials, seed):
@@ -87,6 +95,33 @@ def test_weights():
     assert turnout_audit(*few, *heavy, "--claim", equal["claimed_epsilon"]).returncode == 1
 
 
+def test_sums_with_noise():
+    """The account of weight 1 is refuted for a client of weight 3, that of its own weight is not."""
+    few = ("--observer", "noisy-sum", "--sigma", 3, "--rounds", 2, "--trials", 100_000, "--seed", 1, "--delta", 0.01)
+    light = turnout_audit(*few, "--json")
+    assert light.returncode == 0, light.stderr
+    (facts,) = json.loads(light.stdout)["audits"]
+    assert facts["name"] == "classical, sums with noise (sigma 3)"
+    assert facts["trials"] == 100_000
+    found = facts["findings"][0]
+    assert 0.7 * found["claimed_epsilon"] < found["epsilon_at_least"] <= found["claimed_epsilon"]
+    heavy = turnout_audit(*few, "--weights", "3,1,1", "--json")
+    assert heavy.returncode == 0
+    ignored = turnout_audit(*few, "--weights", "3,1,1", "--claim", found["claimed_epsilon"])
+    assert ignored.returncode == 1
+    assert "each round's noise is drawn once, and its sum is opened once" in " ".join(ignored.stdout.split())
+
+
+def test_noise_of_ones_own(folder):
+    few = ("--observer", "noisy-sum", "--sigma", 3, "--weights", 4, "--rounds", 1, "--trials", 20_000, "--seed", 1)
+    bad = turnout_audit("--reporter", "mine:cut", *few, cwd=folder)
+    assert bad.returncode == 1, bad.stdout + bad.stderr
+    assert "mine:cut, sums with noise (sigma 3), weight 4" in bad.stdout
+    good = ("--reporter", "mine:rounded_normal", *few)
+    assert turnout_audit(*good, cwd=folder).returncode == 0
+    assert turnout_audit(*good, "--claim", 0.5, cwd=folder).returncode == 1
+
+
 def test_what_the_words_of_the_real_coin_say_is_printed():
     """Exactly, and not from draws: a claim that is too small by 1e-6 is refuted with a hundred of these."""
     few = ("--rounds", 1, "--trials", 100, "--seed", 1)
@@ -103,12 +138,13 @@ def test_all_of_ours_with_what_they_assume():
     done = turnout_audit("--all", "--trials", 500, "--seed", 1)
     assert done.returncode == 0, done.stdout + done.stderr
     text = " ".join(done.stdout.split())
-    assert "(16 audits, family-wise false-alarm rate 1e-06)" in text
+    assert "(17 audits, family-wise false-alarm rate 1e-06)" in text
     for assumption in (
         "if the client's whole history is public",
         "if the cost is released once, by this mechanism, across all runs and servers",
         "if an aggregator that you trust hides single reports (nothing in turnout does)",
         "if the honest others report in every round",
+        "an aggregator that you trust adds the noise and shows nothing else",
     ):
         assert assumption in text
 
@@ -139,6 +175,10 @@ def test_a_reporter_of_ones_own(folder):
         (["--observer", "sum", "--weights", "1,x"], "--weights must be whole numbers"),
         (["--observer", "sum", "--weights", "1,1", "--honest", 5], "honest must be below 2"),
         (["--observer", "server", "--honest", 5], "observer must be 'every-report' or 'sum'"),
+        (["--observer", "noisy-sum"], "--sigma must be given with --observer noisy-sum, and with no other"),
+        (["--sigma", 3], "--sigma must be given with --observer noisy-sum, and with no other"),
+        (["--observer", "noisy-sum", "--sigma", 0.5], "noise.sigma must be from 1"),
+        (["--observer", "noisy-sum", "--sigma", 3, "--honest", 5], "honest must be given for an observer of the sum"),
         (["--honest", 5], "given for an observer of the sum alone"),
         (["--all", "--observer", "sum", "--honest", 5], "--all must be"),
         (["--set", "rounds=3"], "--set must be a setting of the mechanism"),

@@ -128,6 +128,7 @@ def write_inputs(folder):
     (folder / "flat.csv").write_text("x^2\n1\n0\n")
     (folder / "typo.toml").write_text("rounds = 5\ncapacty = 3\n[controller]\ngain = 0.1\n")
     (folder / "nested.toml").write_text("[mechanism]\nkind = 'paper-coin'\nbetta = 1\nbeta = 2\n")
+    (folder / "noise.toml").write_text("[noise]\nsigma = 40\nagregators = 2\n")
     (folder / "broken.toml").write_text("rounds = = 5\n")
     (folder / "word.toml").write_text("rounds = 'many'\n")
     turnout("simulate", "--rounds", 3, "-o", "run.npz", cwd=folder)
@@ -192,6 +193,9 @@ BAD = [
     ("simulate typo.toml", "capacty is not a known setting"),
     ("optimum typo.toml", "did you mean 'capacity'?"),
     ("simulate nested.toml", "mechanism.betta is not a known setting"),
+    ("simulate noise.toml", "noise.agregators is not a known setting (known: aggregators,"),
+    ("simulate --set nose.sigma=40 --rounds 5", "did you mean 'noise'?"),
+    ("simulate --set noise=40 --rounds 5", "noise must be a table, got 40: change its value"),
     ("simulate broken.toml", "broken.toml: not a TOML file"),
     ("simulate word.toml", "rounds must be a whole number, got 'many'"),
     ("simulate none.toml", "none.toml: cannot be read"),

@@ -9,10 +9,12 @@ from typer.testing import CliRunner
 from report.browser import chromium, opened
 from turnout import paper_population, plan
 from turnout.cli.plan import frontier
-from turnout.privacy import OBSERVERS, OTHERS_REPORT, PUBLIC_DESIGN, RELEASED_ONCE, TRUSTED_AGGREGATOR
+from turnout.privacy import OTHERS_REPORT, PUBLIC_DESIGN, RELEASED_ONCE, TRUSTED_AGGREGATOR
 from turnout.report import frontier_page, frontier_rows, notes
 
 SMALL = ("--clients", 40, "--rounds", 20)
+
+BEYOND = {"every-report": [60.0], "sum": [60.0], "noisy-sum": []}
 
 HELD = f"{TRUSTED_AGGREGATOR}, and {OTHERS_REPORT}, and {PUBLIC_DESIGN}"
 
@@ -29,7 +31,9 @@ def few(monkeypatch):
     """Few totals, so that it is quick."""
     whole = plan.growing
     monkeypatch.setattr(
-        plan, "growing", lambda *given, **named: whole(*given, **named, totals=[2.0, 4.0], beyond=[60.0])
+        plan,
+        "growing",
+        lambda *given, **named: whole(*given, **named, totals=[2.0, 4.0], beyond=BEYOND[named["observer"]]),
     )
 
 
@@ -38,12 +42,17 @@ def call(app, *arguments):
 
 
 @pytest.mark.deployment
-def test_json_of_both_observers_and_a_page(app, few, tmp_path):
+def test_json_of_all_observers_and_a_page(app, few, tmp_path):
     page = tmp_path / "frontier.html"
-    done = call(app, *SMALL, "--honest", 30, "--check", 1, "--json", "-o", page)
+    done = call(app, *SMALL, "--honest", 30, "--crowds", "60", "--check", 1, "--json", "-o", page)
     assert done.exit_code == 0, done.output
     facts = json.loads(done.output)
-    server, sums = facts["frontiers"]
+    server, sums, noisy = facts["frontiers"]
+    assert (noisy["observer"], noisy["honest"], len(noisy["floors"])) == ("noisy-sum", None, 2)
+    assert [(curve["name"], curve["clients"]) for curve in noisy["curves"]] == [
+        ("noise, 60 clients", 60), ("memoized", 40)
+    ]  # fmt: skip
+    assert all(len(point["turnout"]["measured"]) == 1 for curve in noisy["curves"][:1] for point in curve["points"])
     assert (server["observer"], server["honest"], len(server["floors"])) == ("every-report", None, 2)
     assert (sums["observer"], sums["honest"], sums["floors"]) == ("sum", 30, [])
     assert all(len(point["measured"]) == 1 for curve in server["curves"] for point in curve["points"])
@@ -55,6 +64,8 @@ def test_json_of_both_observers_and_a_page(app, few, tmp_path):
     assert f"The totals of clamp, randomized-response hold, if {HELD}." in text
     assert f"The totals of memoized, learned-memoized hold, if {RELEASED_ONCE}, and {PUBLIC_DESIGN}." in text
     assert sums["curves"][0]["assumptions"] == [TRUSTED_AGGREGATOR, OTHERS_REPORT, PUBLIC_DESIGN]
+    for said in ("If an aggregator that you trust adds the noise", "What the turnout pays", "by the noise alone"):
+        assert said in text
     for said in ("no mechanism can be here", "no floor is known", "in brackets the mean of 1 simulated runs"):
         assert said in text
 
@@ -74,6 +85,22 @@ def test_the_table_against_the_sum_is_headed_by_its_assumption(app, few):
     trust = "If an aggregator that you trust hides single reports"
     assert first == f"{trust}: against an observer of the sum alone, with 38 honest others"
     assert f"the totals of clamp, randomized-response hold, if {HELD}" in done.output
+
+
+def test_the_tables_of_sums_with_noise(app, few):
+    done = call(app, *SMALL, "--observer", "noisy-sum", "--crowds", "40, 60")
+    assert done.exit_code == 0, done.output
+    first, *_ = done.output.splitlines()
+    trust = "If an aggregator that you trust adds the noise and shows nothing else"
+    assert first == f"{trust}: against an observer of the sums with noise"
+    assert (
+        "error of the turnout by total epsilon: root mean square, of the capacity, once it has settled" in done.output
+    )
+    assert "by the" in done.output
+    assert (
+        "the totals of noise, 40 clients, noise, 60 clients hold, if an aggregator that you trust adds" in done.output
+    )
+    assert "sums with noise go below it" in done.output
 
 
 def test_a_file_of_simulate_gives_population_and_rounds(app, few, tmp_path):
@@ -115,8 +142,12 @@ def test_a_page_of_hardly_anything():
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["--observer", "nobody"], "--observer must be every-report, sum or both"),
-        (["--observer", "every-report", "--honest", 3], "--honest must be given with --observer sum or both"),
+        (["--observer", "nobody"], "--observer must be every-report, sum, noisy-sum or all"),
+        (["--observer", "every-report", "--honest", 3], "--honest must be given with --observer sum or all"),
+        (["--observer", "noisy-sum", "--honest", 3], "--honest must be given with --observer sum or all"),
+        (["--observer", "sum", "--crowds", "40"], "--crowds must be given with --observer noisy-sum or all"),
+        (["--crowds", "80,40"], "--crowds must be numbers of clients of at least 3, rising"),
+        (["--crowds", "40,many"], "--crowds must be numbers of clients of at least 3, rising, got '40,many'"),
         (["--honest", 1199], "honest must be from 0 to 1198"),
         (["--rounds", 3], "rounds must be 10 or more"),
         (["--delta", 0], "delta must be above 0"),
@@ -130,11 +161,15 @@ def test_bad_input(app, few, arguments, says):
 @pytest.mark.deployment
 def test_the_page_in_a_browser(tmp_path):
     problem = paper_population(0, 40).problem(20)
-    asked = {"totals": [2.0, 4.0], "beyond": [60.0], "check": 1}
-    found = [plan.frontier(problem, 20, observer=one, **asked).facts() for one in OBSERVERS]
+    asked = {"totals": [2.0, 4.0], "check": 1}
+    crowds = {"noisy-sum": [40]}
+    found = [
+        plan.frontier(problem, 20, observer=one, beyond=BEYOND[one], crowds=crowds.get(one), **asked).facts()
+        for one in BEYOND
+    ]
     path = frontier_page(found).save(tmp_path / "page.html")
     with chromium() as browser:
         for scheme, width in (("light", 1100), ("dark", 360)):
             with opened(browser, path, scheme=scheme, width=width) as view:
                 view.assert_healthy()
-                assert len(view.plots()) == 2
+                assert len(view.plots()) == 4

@@ -7,7 +7,8 @@ changelog which and why; a change of the code's structure must never need it.
 
 A digest is a SHA-256 over the dtype, the shape and the bytes of arrays in a stated order. One digest stands for all
 engines. A few cases rest on `exp` and `pow` of the machine's mathematical library (averages by the probability of the
-paper's coin; the self-tuning controller): another library may round them differently, and `LIBRARY` tells.
+paper's coin; the self-tuning controller; the one whose gain falls): another library may round them differently, and
+`LIBRARY` tells.
 """
 
 from __future__ import annotations
@@ -87,9 +88,10 @@ def of_run(run: Any) -> str:
     if run.state is not None:  # one number where all clients are of an age
         rounds = np.broadcast_to(run.state.rounds, np.shape(run.state.participations))
         state = (run.state.participations, rounds.astype(np.float64))
+    seen = [] if run.seen is None else [run.seen]  # of a run with noise
     last = run.controller_state  # of a run that was read from a file, by name
     server = np.array([float(value) for value in (last.values() if isinstance(last, dict) else last)])
-    return digest(run.signal, run.participants, run.capacity, run.checkpoints, *recorded, *state, server)
+    return digest(run.signal, run.participants, run.capacity, run.checkpoints, *recorded, *state, server, *seen)
 
 
 def library() -> str:
@@ -127,25 +129,6 @@ def server(problem: Problem, lag: int = 1, initial: float = 2.0) -> IntegralCont
     return IntegralController(9.0 * problem.capacity / problem.most / len(problem) / weight**2, initial, lag)
 
 
-class OwnCosts:
-    """Costs a x^2 / (2 - x): a family of one's own, of plain arithmetic."""
-
-    def __init__(self, scale: Any) -> None:
-        self.scale = np.atleast_1d(scale)
-
-    def __len__(self) -> int:
-        return len(self.scale)
-
-    def __getitem__(self, some: Any) -> OwnCosts:
-        return OwnCosts(self.scale[some])
-
-    def value(self, average: Any) -> Any:
-        return self.scale * average * average / (2.0 - average)
-
-    def slope(self, average: Any) -> Any:
-        return self.scale * average * (4.0 - average) / ((2.0 - average) * (2.0 - average))
-
-
 def keep(clients: int = CLIENTS, **changes: Any) -> Keep:
     usual = {"every": 7, "histogram": 8, "averages": [0, 3, clients - 1], "distance_to": np.linspace(0.0, 1.0, clients)}
     return Keep(**usual | changes)
@@ -161,6 +144,7 @@ def simulated() -> dict[str, dict[str, Case]]:
         "sizes": sizes(),
         "continued runs": continued(),
         "the paper's settings": papers(),
+        "noise on the sum": noise_on_the_sum(),
     }
 
 
@@ -178,7 +162,7 @@ def mechanisms_and_options() -> dict[str, Case]:
 
 
 def costs_and_lags() -> dict[str, Case]:
-    from conformance.populations import problems
+    from conformance.populations import OwnCosts, problems
 
     families = problems(CLIENTS) | {
         "drawn": read_population("paper-drawn", seed=3, clients=CLIENTS).problem(CLIENTS / 2),
@@ -255,6 +239,18 @@ def papers() -> dict[str, Case]:
     every = {"classical": Classical()} | {f"beta={beta:g}": PaperCoin(beta) for beta in (3.5, 2.5, 1.5, 1.0)}
     kept = {"keep": Keep(every=50, averages="all", histogram=20)}
     return {name: Case(problem, mechanism, controller, 300, kept) for name, mechanism in every.items()}
+
+
+def noise_on_the_sum() -> dict[str, Case]:
+    """Also what the server saw; the controllers other than the integral one take `exp`."""
+    from conformance.populations import noisy
+
+    found = {
+        name: Case(problem, mechanism, controller, options={"keep": keep()} | options)
+        for name, (problem, mechanism, controller, options) in noisy(CLIENTS).items()
+    }
+    first = replace(found["falling-gain, movement"], rounds=59)
+    return found | {"goes on, falling-gain, movement": replace(first, rounds=41, options={"start": first})}
 
 
 # What is not an engine's

@@ -4,7 +4,20 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from turnout import Averaging, Classical, PaperCoin, PolynomialCosts, Prior, Problem, Schedule, paper_population
+from turnout import (
+    Averaging,
+    Classical,
+    FallingGainController,
+    IntegralController,
+    PaperCoin,
+    PolynomialCosts,
+    Prior,
+    Problem,
+    Schedule,
+    SelfTuningController,
+    SumNoise,
+    paper_population,
+)
 from turnout.algorithm import (
     CappedCoin,
     Clamp,
@@ -58,6 +71,25 @@ class AverageBox(Mechanism):
         return at_least(average * (1.0 - width), floor), at_least(average + (1.0 - average) * width, floor)
 
 
+class OwnCosts:
+    """Costs a x^2 / (2 - x): a family of one's own, of plain arithmetic."""
+
+    def __init__(self, scale):
+        self.scale = np.atleast_1d(scale)
+
+    def __len__(self):
+        return len(self.scale)
+
+    def __getitem__(self, some):
+        return OwnCosts(self.scale[some])
+
+    def value(self, average):
+        return self.scale * average * average / (2.0 - average)
+
+    def slope(self, average):
+        return self.scale * average * (4.0 - average) / ((2.0 - average) * (2.0 - average))
+
+
 def mechanisms(clients):
     """Every mechanism, its parameters shared and by client."""
     return {
@@ -107,4 +139,50 @@ def options(clients):
         "movement": {"schedule": movement},
         "away": {"schedule": Schedule(away=[(5, 9, [0, 3]), (30, 31, slice(0, clients))])},
         "all": {"schedule": movement, "averaging": Averaging(50, "probability"), "start": Prior(0.6, 3)},
+    }
+
+
+def noisy(clients):
+    """Runs with noise on the sum, by name: (problem, mechanism, controller, options of `simulate`)."""
+    paper, weighted = problems(clients)["paper"], problems(clients)["weighted"]
+    sigma, by_probability = clients / 20, {"averaging": Averaging(30, "probability")}
+    constant, early = {"noise": SumNoise(sigma)}, {"noise": SumNoise(sigma, 20, sigma / 6)}
+    both, heavy = {"noise": SumNoise(sigma, 20, sigma / 6, aggregators=2)}, {"noise": SumNoise(6 * sigma)}
+    third = {"noise": SumNoise(sigma, 20, sigma / 6, every=3)}
+    prior, falling = {"start": Prior(0.5, 10)}, FallingGainController(0.01, 30.0, 20)
+    capacity = {60: clients / 3, 80: clients / 5}
+    half = {"schedule": Schedule(leave={60: slice(0, clients // 2)}, capacity=capacity)}
+    moves = options(clients)["movement"]
+
+    def integral(problem, lag=1):
+        weight = problem.most / clients
+        return IntegralController(3.0 * problem.capacity / problem.most / clients / weight**2, 8.0, lag)
+
+    return {
+        "integral": (paper, PaperCoin(3.5), integral(paper), constant),
+        "integral, early": (paper, PaperCoin(3.5), integral(paper), early | prior),
+        "integral, lag 0": (paper, Classical(), integral(paper, 0), early),
+        "integral, every third": (paper, Classical(), integral(paper), third),
+        "integral, two aggregators, by probability": (paper, Clamp(1.0), integral(paper), both | by_probability),
+        "integral, weights": (weighted, PaperCoin(3.5), integral(weighted), heavy),
+        "integral, half leave": (paper, Classical(), integral(paper), constant | half),
+        "integral, movement": (paper, PaperCoin(3.5), integral(paper), early | moves),
+        "integral, very large sigma": (paper, Classical(), integral(paper), {"noise": SumNoise(2.0**15 + 1)}),
+        "self-tuning": (paper, PaperCoin(3.5), SelfTuningController(), early),
+        "self-tuning, weights": (weighted, Classical(), SelfTuningController(), heavy | by_probability),
+        "falling-gain, early": (paper, Classical(), falling, early | prior),
+        "falling-gain, every third, two aggregators": (
+            paper,
+            PaperCoin(3.5),
+            falling,
+            {"noise": SumNoise(sigma, aggregators=2, every=3)} | by_probability,
+        ),
+        "falling-gain, weights, half leave": (
+            weighted,
+            Classical(),
+            falling,
+            heavy | {"schedule": Schedule(leave={60: slice(0, clients // 2)}, capacity={60: 2 * clients})},
+        ),
+        "falling-gain, half leave": (paper, Classical(), falling, early | half | prior),
+        "falling-gain, movement": (paper, PaperCoin(3.5), falling, early | moves | by_probability),
     }

@@ -105,6 +105,7 @@ def test_a_coin_off_by_its_last_bit_is_noticed():
     [
         ("mechanisms and options", "paper-coin by client, all"),
         ("controllers", "self-tuning, clamp, prior"),
+        ("noise on the sum", "falling-gain, half leave"),
     ],
 )
 def test_some_cases_on_ray_nodes(group, name):

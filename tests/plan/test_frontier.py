@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from turnout import Problem, optimum, paper_population
-from turnout.plan.frontiers import frontier, growing, measured_gaps
+from turnout.plan.frontiers import _crowd, _noise_makers, frontier, growing, measured_gaps, measured_with_noise
 from turnout.plan.goal import Goal
 from turnout.plan.offers import largest_within, makers
 from turnout.privacy import (
@@ -19,7 +19,7 @@ from turnout.privacy import (
     floor,
     total_epsilon,
 )
-from turnout.report import percent
+from turnout.report import error_rows, percent
 
 DOC = Path(__file__).parents[2] / "docs" / "frontier.md"
 PAPER = paper_population(seed=0).problem(600)
@@ -142,6 +142,9 @@ def test_weights_of_many_sizes_have_no_floor():
         ({"check": -1}, "check must be 0 seeds or more"),
         ({"observer": "nobody"}, "observer must be 'every-report' or 'sum'"),
         ({"honest": 3}, "honest must be"),
+        ({"crowds": [40]}, "crowds must be given for an observer of the 'noisy-sum'"),
+        ({"observer": "noisy-sum", "crowds": []}, "crowds must be numbers of clients of at least 3, rising"),
+        ({"observer": "noisy-sum", "crowds": [40, 40]}, "crowds must be numbers of clients of at least 3, rising"),
     ],
 )
 def test_bad_input(given, says):
@@ -149,12 +152,82 @@ def test_bad_input(given, says):
         frontier(PAPER, 100, **given)
 
 
+@pytest.fixture(scope="module")
+def with_noise():
+    problem = paper_population(0, 240).problem(120)
+    return frontier(problem, 1000, observer="noisy-sum", totals=[0.5, 2.0], crowds=[120, 240, 960])
+
+
+def test_sums_with_noise_go_below_the_floor_and_above_the_bound_of_the_turnout(with_noise):
+    *noisy, memoized = with_noise.curves
+    assert [curve.clients for curve in noisy] == [120, 240, 960]
+    assert [curve.name for curve in noisy] == ["noise, 120 clients", "noise, 240 clients", "noise, 960 clients"]
+    assert memoized.name == "memoized"
+    assert with_noise.against == "an observer of the sums with noise"
+    assert with_noise.promises_nothing == ()
+    assert "sums with noise go below it" in with_noise.no_floor
+    for number, lowest in enumerate(with_noise.floors):
+        assert memoized.points[number].gap >= lowest.gap
+        assert all(curve.points[number].gap < 0.1 * lowest.gap for curve in noisy)
+    for curve in noisy:
+        for point in curve.points:
+            assert 0.99 * point.asked < point.total_epsilon <= point.asked
+            assert 0.0 < point.turnout.least < point.turnout.least_normal < point.turnout.by_noise
+            assert point.turnout.by_noise < point.turnout.with_coins
+        first, second = (point.turnout for point in curve.points)
+        assert second.least < first.least
+        assert second.mean < first.mean
+
+
+def test_larger_crowds_have_smaller_errors(with_noise):
+    for number in range(2):
+        errors = [curve.points[number].turnout for curve in with_noise.curves[:3]]
+        for name in ("by_noise", "with_coins", "mean", "least", "least_normal"):
+            found = [getattr(error, name) for error in errors]
+            assert found == sorted(found, reverse=True), name
+
+
+def test_crowds_keep_the_share_that_is_wanted():
+    made = _crowd(PAPER, 200)
+    assert (len(made), made.capacity) == (200, 100.0)
+    assert optimum(made).price == pytest.approx(optimum(PAPER).price, rel=0.2)
+    assert optimum(_crowd(PAPER, 2400)).cost == pytest.approx(2 * optimum(PAPER).cost)
+    weighted = Problem(paper_population(0, 40).costs, 100, np.arange(1, 41))
+    few = _crowd(weighted, 20)
+    assert few.capacity / few.most == pytest.approx(100 / 820)
+
+
+def test_usual_crowds():
+    def names(clients):
+        problem = paper_population(0, clients).problem(clients / 2)
+        return [maker.goal.problem for maker in _noise_makers(Goal(problem, 10, 1.0, observer="noisy-sum"), None)][:-1]
+
+    assert [len(problem) for problem in names(1200)] == [200, 1200, 12_000]
+    assert [len(problem) for problem in names(40)] == [40, 400]
+
+
+@pytest.mark.deployment
+def test_measured_errors_are_as_predicted_and_above_the_bound():
+    """Five runs: their mean error is within a quarter of the forecast. A twin with three times the error is not."""
+    maker = _noise_makers(Goal(PAPER, 2000, 1.0, observer="noisy-sum"), [1200])[0]
+    gaps, errors = measured_with_noise(maker, 1.0, 5)
+    (found,) = frontier(PAPER, 2000, observer="noisy-sum", totals=[1.0], crowds=[1200]).curves[0].points
+    assert np.mean(errors) == pytest.approx(found.turnout.with_coins, rel=0.25)
+    assert min(errors) > found.turnout.least_normal
+    assert np.mean(gaps) == pytest.approx(found.gap, abs=0.001)
+    assert found.gap < 0.005
+
+
+def table_rows(name):
+    """The cells of a table of the document, by the total epsilon."""
+    part = DOC.read_text().split(f"<!-- table: {name},")[1].split("<!-- end -->")[0]
+    rows = [[cell.strip() for cell in row.strip("|\n").split("|")] for row in part.splitlines() if row.startswith("|")]
+    return {row[0]: row[1:] for row in rows}
+
+
 def documented(observer):
-    part = DOC.read_text().split(f"<!-- table: {observer},")[1].split("<!-- end -->")[0]
-    header, _, *rows = [
-        [cell.strip() for cell in row.strip("|\n").split("|")] for row in part.splitlines() if row.startswith("|")
-    ]
-    return {row[0]: dict(zip(header[1:], row[1:], strict=True)) for row in rows}
+    (_, header), _, *rows = table_rows(observer).items()
+    return {total: dict(zip(header, row, strict=True)) for total, row in rows}
 
 
 @pytest.mark.deployment
@@ -172,6 +245,22 @@ def test_the_tables_of_the_document():
 
 def point_is_shown(curve, total):
     return curve.per == "report" or total <= 12  # the document's released levels end at 12
+
+
+@pytest.mark.deployment
+def test_the_tables_of_sums_with_noise():
+    again = frontier(PAPER, 10_000, observer="noisy-sum", totals=[1.0], crowds=[200, 1200])
+    told = {total: list(row.values()) for total, row in documented("noisy-sum").items()}["1"]
+    few, many, memoized = (percent(curve.points[0].gap) for curve in again.curves)
+    assert [*told[:3], told[-1]] == [percent(again.floors[0].gap, down=True), few, many, memoized]
+    _, (row,) = error_rows(again.facts())
+    assert table_rows("turnout")["1"][:6] == row[1:]
+    errors = [curve.points[0].turnout for curve in again.curves[:2]]
+    coins = [100 * (error.with_coins**2 - error.by_noise**2) ** 0.5 for error in errors]
+    assert "wrong by {:.1f} %, {:.1f} % and 0.78 %".format(*coins) in DOC.read_text()
+    assert f"{600 * errors[1].least_normal:.2f} clients" == "4.22 clients"
+    assert f"{600 * errors[1].mean:.2f}" == "4.33"
+    assert f"wrong by {100 * errors[0].with_coins:.1f} % of the capacity" in DOC.read_text()
 
 
 @pytest.mark.deployment

@@ -5,8 +5,9 @@ import numpy as np
 import pytest
 
 import turnout
-from turnout import Classical, Keep, PaperCoin, Prior, Problem, Schedule, SelfTuningController
+from turnout import Classical, Keep, PaperCoin, Prior, Problem, Schedule, SelfTuningController, SumNoise
 from turnout.errors import FileProblem, MissingExtra
+from turnout.report.run_plots import moving_mean
 
 pyplot = pytest.importorskip("matplotlib.pyplot")
 pyplot.switch_backend("Agg")
@@ -53,6 +54,24 @@ def test_one_run_in_one_call(run):
         f"paper-coin, beta 3.5: {abs(gap):.2f} % {'above' if gap > 0 else 'below'} the optimum",
         "capacity",
     ]
+
+
+def test_with_noise_the_true_turnout_and_what_the_server_saw_are_told_apart(run):
+    noisy = turnout.simulate(PROBLEM, Classical(), SERVER, 300, noise=SumNoise(20.0, every=2), engine="numpy")
+    figure = turnout.plot({"noise": noisy, "exact": run})
+    assert titles(figure)[:3] == [
+        "True turnout of 80 clients",
+        "True turnout at the end",
+        "What the server saw: sums with noise",
+    ]
+    sums, true = drawn(figure.axes[2])
+    np.testing.assert_array_equal(sums, noisy.seen[1::2])
+    assert [line.get_text() for line in figure.axes[2].get_legend().get_texts()] == [
+        "opened sums",
+        "true turnout, moving mean",
+    ]
+    np.testing.assert_array_equal(true, moving_mean(noisy.participants)[1])
+    np.testing.assert_array_equal(drawn(turnout.plot(noisy).axes[0])[0], noisy.participants)
 
 
 def test_the_shares_of_the_last_rounds_add_up(run):

@@ -10,6 +10,7 @@ from report.browser import WIDTHS, chromium, opened
 from report.test_page import figures
 from turnout import (
     Classical,
+    FallingGainController,
     IntegralController,
     Keep,
     PaperCoin,
@@ -18,6 +19,7 @@ from turnout import (
     Problem,
     Schedule,
     SelfTuningController,
+    SumNoise,
     Trajectory,
     optimum,
     paper_population,
@@ -46,6 +48,14 @@ def runs(paper_problem, paper_server):
         "weighted <b>": simulate(weighted, Classical(), IntegralController(0.0003, 0.05), 400, keep=Keep(averages=[1])),
         "bare": simulate(paper_problem, Classical(), paper_server, 150, keep=Keep(cost=False, state=False)),
         "one round": simulate(paper_problem, Classical(), paper_server, 1),
+        "noise": simulate(
+            paper_problem,
+            Classical(),
+            FallingGainController(0.01, 10.0),
+            900,
+            start=Prior(0.5),
+            noise=SumNoise(140.0, every=2),
+        ),
     }
 
 
@@ -67,7 +77,7 @@ def test_a_browser_shows_all_runs(browser, runs, tmp_path, scheme, width):
     page = run_page(list(runs.values()), list(runs))
     with opened(browser, page.save(tmp_path / "runs.html"), scheme=scheme, width=width) as view:
         view.assert_healthy()
-        assert len(view.plots()) == len(figures(page)) == 11
+        assert len(view.plots()) == len(figures(page)) == 12
         levels = view.look("[...document.querySelectorAll('h1,h2,h3')].map(found => Number(found.tagName[1]))")
         assert levels[0] == 1
         assert max(np.diff(levels)) == 1
@@ -75,7 +85,7 @@ def test_a_browser_shows_all_runs(browser, runs, tmp_path, scheme, width):
         assert names == [*runs, "capacity"]
 
 
-@pytest.mark.parametrize("name", ["private", "by client", "moves", "weighted <b>", "bare", "one round"])
+@pytest.mark.parametrize("name", ["private", "by client", "moves", "weighted <b>", "bare", "one round", "noise"])
 def test_a_browser_shows_each_run_alone(browser, runs, tmp_path, name):
     with opened(browser, run_page([runs[name]], [name]).save(tmp_path / "run.html"), width=WIDTHS["phone"]) as view:
         view.assert_healthy()
@@ -107,6 +117,25 @@ def test_the_facts_are_those_of_the_run(runs, paper_optimum):
     assert "Runs 2" in together
     assert "Rounds 1,000–3,000" in together
     assert together.index("mechanism › beta – 3.5") < together.index("controller › gain")  # what differs comes first
+
+
+def test_the_true_turnout_is_told_apart_from_what_the_server_saw(runs):
+    run = runs["noise"]
+    page = run_page([run], ["noise"])
+    said, tail = text(page), run.seen[-400:]
+    opened = tail[~np.isnan(tail)]
+    assert f"True turnout {run.last(400).mean():.1f} ±" in said
+    assert f"Server saw {opened.mean():.1f} ± {opened.std():.1f}, with noise" in said
+    assert f"{100 * run.gap_at_own_turnout:+.2f} % at its own turnout" in said
+    assert "The server does not know this turnout: further down is what it saw instead." in said
+    (shown,) = [figure for figure in figures(page) if "opened sum, with noise" in str(figure)]
+    sums, true = shown["data"]
+    assert (sums["name"], true["name"]) == ("opened sum, with noise", "true turnout, moving mean")
+    assert len(sums["x"]) == 450
+    together = text(run_page([runs["classical"], run], ["classical", "noise"]))
+    assert "The server of noise does not know this turnout" in together
+    assert f"– {runs['classical'].signal[-1]:.4g}" in together  # it saw the turnout itself
+    assert "Server saw" not in text(run_page([runs["classical"]], ["classical"]))
 
 
 def test_too_few_are_named_where_the_cost_is_below_the_optimum(paper_problem, paper_server):

@@ -79,7 +79,8 @@ class Pretended:
 
 
 def staged(problem, mechanism, rounds=ROUNDS, keep=KEEP, *, server=SERVER, seed=9, start=None, **more):
-    return set_up(problem, mechanism, server, rounds, seed, start, more.get("schedule"), more.get("averaging"), keep)
+    given = {name: more.get(name) for name in ("schedule", "averaging", "noise")}
+    return set_up(problem, mechanism, server, rounds, seed, start, keep=keep, **given)
 
 
 def sharded(setup, shards, cluster=None, *, snapshot_every=11, progress=None):

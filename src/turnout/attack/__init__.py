@@ -1,11 +1,12 @@
-"""What an observer of every report recovers of the private costs.
+"""What an observer of every report, or of the sums with noise, recovers of the private costs.
 
-`infer` attacks the reports of a run; `attack_run` simulates a case and attacks it.
+`infer` attacks the reports of a run, `infer_from_sums` its opened sums; `attack_case` simulates a case and attacks it.
 """
 
 from turnout.attack.attack import AttackErrors, Estimates, attack_errors, infer
 from turnout.attack.cost_family import CostFamily
 from turnout.attack.evidence import Reports
+from turnout.attack.noisy_sums import infer_from_sums
 from turnout.attack.reports import reports_of
 from turnout.attack.run import AttackCase, attack_case, attack_run, surrogate_after_stop, usual_cases
 
@@ -19,6 +20,7 @@ __all__ = [
     "attack_errors",
     "attack_run",
     "infer",
+    "infer_from_sums",
     "reports_of",
     "surrogate_after_stop",
     "usual_cases",

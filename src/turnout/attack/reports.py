@@ -6,7 +6,15 @@ import dataclasses
 
 import numpy as np
 
-from turnout.algorithm import MECHANISMS, Mechanism, Prior, Step, mechanism_from_settings
+from turnout.algorithm import (
+    MECHANISMS,
+    Mechanism,
+    Prior,
+    Step,
+    SumNoise,
+    mechanism_from_settings,
+    noise_from_settings,
+)
 from turnout.attack.evidence import Reports
 from turnout.errors import TurnoutError, invalid
 from turnout.settings import Table
@@ -97,6 +105,19 @@ def mechanism_of(trajectory: Trajectory, own: Mechanism | None = None) -> Mechan
     return own
 
 
+def noise_of(trajectory: Trajectory) -> SumNoise | None:
+    """The noise on the sums of a run; None without.
+
+    Example:
+        >>> from turnout import Classical, IntegralController, paper_population, simulate
+        >>> problem, server = paper_population(0, 40).problem(20), IntegralController(0.02, 1.0)
+        >>> noise_of(simulate(problem, Classical(), server, 5, noise=SumNoise(4.0))).sigma
+        4.0
+    """
+    settings = trajectory.provenance.get("noise")
+    return None if settings is None else noise_from_settings(Table(settings, "noise"))
+
+
 def _setup(trajectory: Trajectory, after: Trajectory | None, mechanism: Mechanism | None) -> Setup:
     """Everything as it was before the run."""
     if trajectory.problem is None:
@@ -120,7 +141,7 @@ def _setup(trajectory: Trajectory, after: Trajectory | None, mechanism: Mechanis
     prior: Prior | Trajectory | None = after or (None if start is None else Prior(**start))
     keep = after.keep if after is not None else Keep(every=trajectory.rounds, cost=False)
     seed = trajectory.provenance["seed"]
-    arguments = dataclasses.replace(run, seed=seed, start=prior, keep=keep)
+    arguments = dataclasses.replace(run, seed=seed, start=prior, keep=keep, noise=noise_of(trajectory))
     return set_up(**{name: value for name, value in vars(arguments).items() if name != "engine"})
 
 

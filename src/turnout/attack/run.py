@@ -11,7 +11,10 @@ import numpy as np
 from turnout.algorithm import Averaging, Clamp, Classical, Mechanism, Memoized, PaperCoin, Prior
 from turnout.attack.attack import AttackErrors, attack_errors, infer
 from turnout.attack.cost_family import CostFamily
-from turnout.attack.reports import NotReplayable, mechanism_of, reports_of
+from turnout.attack.noisy_sums import infer_from_sums
+from turnout.attack.reports import NotReplayable, mechanism_of, noise_of, reports_of
+from turnout.errors import invalid
+from turnout.privacy import EVERY_REPORT, NOISY_SUM
 from turnout.problem import Array, PolynomialCosts, Problem, optimum
 from turnout.simulation import Progress, Run, Trajectory
 
@@ -22,6 +25,7 @@ def attack_run(
     *,
     after: Trajectory | None = None,
     mechanism: Mechanism | None = None,
+    sees: str | None = None,
     progress: Progress | None = None,
 ) -> Iterator[AttackErrors]:
     """How well the observer recovers the costs of a run, by the number of rounds that it saw.
@@ -32,6 +36,8 @@ def attack_run(
         after: the run that this one continued on public data alone, the clients' budgets being spent: its costs
             are what is to be recovered.
         mechanism: the run's, where it is one of your own; turnout's are made again from the settings.
+        sees: "every-report"; or, of a run with noise, "noisy-sum": the opened sums and the reports of all others. What
+            there is to be seen, unless given: in a run with noise the opened sums.
         progress: of making the reports again.
 
     Yields:
@@ -39,7 +45,7 @@ def attack_run(
 
     Raises:
         NotReplayable: the reports of the run cannot be made again.
-        ValueError: the mechanism is one of your own, and was not given.
+        ValueError: the mechanism is one of your own, and was not given; the sums have no noise.
 
     Example:
         >>> from turnout import IntegralController, paper_population, simulate
@@ -47,21 +53,27 @@ def attack_run(
         >>> [errors.rounds for errors in attack_run(run, [0, 1000])]
         [0, 1000]
     """
+    noise = noise_of(trajectory)
+    if sees not in (None, EVERY_REPORT, NOISY_SUM) or (sees == NOISY_SUM and noise is None):
+        allowed = f"{EVERY_REPORT!r}; or {NOISY_SUM!r}, of a run with noise"
+        raise invalid("observer", allowed, f"{sees!r}, noise {noise}", "run it with noise=SumNoise(…), or leave it out")
     reports = reports_of(trajectory, after=after, mechanism=mechanism, progress=progress)
     private = after or trajectory  # the run in which clients act on their own costs
     problem, settings = private.problem, private.provenance
     if problem is None or not isinstance(problem.costs, PolynomialCosts):
         raise NotReplayable("the run does not hold its costs: run it again with keep.state = true")
-    found = infer(
-        reports,
-        CostFamily.around(problem.costs),
-        mechanism_of(private, mechanism),
-        weights=problem.unit_weights,
-        start=None if settings["start"] is None else Prior(**settings["start"]),
-        averaging=Averaging(**settings["averaging"]),
-        stop=None if after is None else after.rounds,
-        checkpoints=_usual_checkpoints(trajectory.rounds) if checkpoints is None else checkpoints,
-    )
+    known: dict[str, Any] = {
+        "weights": problem.unit_weights,
+        "start": None if settings["start"] is None else Prior(**settings["start"]),
+        "averaging": Averaging(**settings["averaging"]),
+        "stop": None if after is None else after.rounds,
+        "checkpoints": _usual_checkpoints(trajectory.rounds) if checkpoints is None else checkpoints,
+    }
+    family, its = CostFamily.around(problem.costs), mechanism_of(private, mechanism)
+    if noise is not None and trajectory.seen is not None and sees != EVERY_REPORT:
+        found = infer_from_sums(reports, trajectory.seen, noise, family, its, **known)
+    else:
+        found = infer(reports, family, its, **known)
     return (attack_errors(estimates, problem.costs) for estimates in found)
 
 
@@ -106,15 +118,16 @@ def attack_case(
     run: Run,
     checkpoints: Sequence[int] | None = None,
     *,
+    sees: str | None = None,
     progress: Progress | None = None,
     **options: Any,
 ) -> Iterator[AttackErrors]:
     """Run the settings with another mechanism, and attack: errors as they are found."""
     chosen = dataclasses.replace(run, mechanism=case.mechanism)
     if case.budget is None or case.budget >= run.rounds:
-        return attack_run(chosen.go(**options), checkpoints, progress=progress)
+        return attack_run(chosen.go(**options), checkpoints, sees=sees, progress=progress)
     before, whole = _run_with_budget(chosen, case.budget, **options)
-    return attack_run(whole, checkpoints, after=before, progress=progress)
+    return attack_run(whole, checkpoints, after=before, sees=sees, progress=progress)
 
 
 def _run_with_budget(run: Run, reports: int, **options: Any) -> tuple[Trajectory, Trajectory]:

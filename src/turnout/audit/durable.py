@@ -11,13 +11,14 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from turnout.algorithm import Clamp, Coins, Mechanism, Prior, Public, SeededCoins
+from turnout.algorithm import Clamp, Classical, Coins, Mechanism, Prior, Public, SeededCoins, SumNoise
 from turnout.audit.claims import DELTA, of_budget, per_report
+from turnout.audit.noisy_sums import noisy_sum_subject
 from turnout.audit.reporters import usual_costs, usual_signals
 from turnout.audit.subjects import Subject, our_mechanisms
 from turnout.client import DurableClient, Ledger, Limit, Seams, Terms
 from turnout.files import Disk
-from turnout.privacy import certificate
+from turnout.privacy import Observer, certificate
 from turnout.problem import Array, Costs
 
 DELIVERIES = 3
@@ -123,4 +124,6 @@ def ours(delta: float = DELTA, coins: Callable[[int], Coins] = SeededCoins) -> l
         >>> ours()[-1].name[:14]
         'durable client'
     """
-    return [*our_mechanisms(delta=delta, coins=coins), durable_subject(delta=delta, coins=coins)]
+    heavy = Observer("noisy-sum", noise=SumNoise(3.0), weights=[2, 1, 1])
+    noisy = noisy_sum_subject(Classical(), heavy, 2, delta=delta, coins=coins)
+    return [*our_mechanisms(delta=delta, coins=coins), noisy, durable_subject(delta=delta, coins=coins)]

@@ -160,6 +160,32 @@ class Score:
 
 
 @dataclass(frozen=True, eq=False)
+class Weighed:
+    """A weighted sum of all answers, in equal steps; of sums with noise the likelihood ratio rises with it.
+
+    Attributes:
+        weights: of each round, shape (rounds,); of a round's deliveries each has the same part.
+        origin: what counts as 0.
+        least, step: what the first step begins with, and how wide a step is.
+        steps: how many; answers beyond the ends count as the ends.
+    """
+
+    weights: npt.NDArray[np.float64]
+    origin: float
+    least: float
+    step: float
+    steps: int
+    name: str = "the sums together"
+
+    def codes(self, rows: Rows) -> Rows:
+        """The step, shape (trials,)."""
+        deliveries = rows.shape[1] // len(self.weights)
+        found = rows @ np.repeat(self.weights / deliveries, deliveries)
+        step = np.floor((found - self.origin - self.least) / self.step)
+        return np.asarray(np.clip(step, 0, self.steps - 1).astype(np.int64))
+
+
+@dataclass(frozen=True, eq=False)
 class Event:
     """Something that may happen in a trial.
 
@@ -180,6 +206,10 @@ class Event:
         return int(np.isin(self.statistic.codes(rows), self.members).sum()), len(rows)
 
     def __str__(self) -> str:
+        if isinstance(self.statistic, Weighed):
+            upwards = bool(self.members[-1] == self.statistic.steps - 1)
+            edge = self.statistic.least + self.statistic.step * (self.members[0] if upwards else self.members[-1] + 1)
+            return f"{self.statistic.name} {'at least' if upwards else 'below'} {edge:g}"
         first = self.members[:4].tolist()
         if isinstance(self.statistic, Beginning):
             shown = " or ".join(" ".join(map(str, self.statistic.answers(code))) for code in first)
@@ -190,12 +220,18 @@ class Event:
         return f"{self.statistic.name} = {shown}{f' or {more} more' if more else ''}{given}"
 
 
+MOST_CODES = 1 << 20
+"""Statistics with more possible values are left out: each would occur once."""
+
+
 def statistics_of(layout: Layout, trials: int) -> list[Statistic]:
     """All that is looked at in rows of this form, but for the learned score; `trials` are there to learn from."""
     columns, values = layout.columns, layout.values
     found: list[Statistic] = [Column(at, f"answer {_place(layout, at)}") for at in range(min(columns, 16))]
     if columns > 1:
-        found += [CountAndChanges(columns, *which) for which in ((True, False), (False, True), (True, True))]
+        counting = [(True, False), (False, True)]
+        counting += [(True, True)] if layout.columns**2 * values <= MOST_CODES else []
+        found += [CountAndChanges(columns, *which) for which in counting]
         found += [Differences(columns, values)] if values > 2 else []
         if layout.patterns(columns) <= min(MOST_PATTERNS, max(64, trials // 8)):
             found.append(Beginning(columns, values))
@@ -212,7 +248,8 @@ def best_event(
 ) -> tuple[float, Event]:
     """The set of values that best tells two costs apart: ordered by one part of the draws, cut by another.
 
-    By the lemma of Neyman and Pearson the best sets are those above a threshold of the likelihood ratio.
+    By the lemma of Neyman and Pearson the best sets are those above a threshold of the likelihood ratio. Where the
+    statistic itself rises or falls with that ratio, no order need be learned.
 
     Args:
         statistic: what the histograms are of.
@@ -223,10 +260,25 @@ def best_event(
     Returns:
         A cautious guess of the epsilon that it shows, and the event.
     """
+    if isinstance(statistic, Weighed):
+        return _best_half(statistic, (learn[0], choose[0]), (learn[1], choose[1]), delta)
     size = max(len(counts) for counts in (*learn, *choose))
     a, b, hits, other = (_longer(counts, size) for counts in (*learn, *choose))
     order = np.argsort(-(a + 0.5) / (b + 0.5), kind="stable")  # half a count for what was never seen
     found = guessed_epsilon(np.cumsum(hits[order]), hits.sum(), np.cumsum(other[order]), other.sum(), delta)
+    cut = int(np.argmax(found))
+    return float(found[cut]), Event(statistic, np.sort(order[: cut + 1]))
+
+
+def _best_half(
+    statistic: Weighed, counts: tuple[Rows, Rows], other: tuple[Rows, Rows], delta: float
+) -> tuple[float, Event]:
+    """The best event of the kind "at least" or "below", by all draws: there is no order to learn."""
+    steps = np.arange(statistic.steps)
+    a, b = (np.add(*(_longer(half, statistic.steps) for half in some)) for some in (counts, other))
+    upwards = bool(a @ steps * b.sum() >= b @ steps * a.sum())
+    order = steps[::-1] if upwards else steps
+    found = guessed_epsilon(np.cumsum(a[order]), a.sum(), np.cumsum(b[order]), b.sum(), delta)
     cut = int(np.argmax(found))
     return float(found[cut]), Event(statistic, np.sort(order[: cut + 1]))
 

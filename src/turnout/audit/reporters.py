@@ -120,21 +120,26 @@ class MechanismReporter:
 
     def bits(self, costs: Costs, signals: Array, clients: npt.NDArray[np.int64], coins: Coins) -> npt.NDArray[np.bool_]:
         """The bits of clients with one cost and these numbers, shape (clients, rounds)."""
-        alike = costs[np.zeros(len(clients), dtype=np.int64)]
-        memory = None
-        if self.mechanism.releases_once:
-            memory = self.mechanism.enrol(alike, coins.uniform(clients, 0, ENROLMENT), self.weight)
-        start = np.full(len(clients), self.prior.participations)
-        state, bits = ClientState(start, float(self.prior.rounds), memory), []
+        alike, state = self.start(costs, clients, coins)
+        bits = []
         for round, signal in enumerate(signals.tolist()):
             state, some = self.step(alike, state, signal, coins.uniform(clients, round))
             bits.append(some)
         return np.stack(bits, axis=1)
 
+    def start(self, costs: Costs, clients: npt.NDArray[np.int64], coins: Coins) -> tuple[Costs, ClientState]:
+        """The costs of clients with one cost and these numbers, and their state before the first round."""
+        alike = costs[np.zeros(len(clients), dtype=np.int64)]
+        memory = None
+        if self.mechanism.releases_once:
+            memory = self.mechanism.enrol(alike, coins.uniform(clients, 0, ENROLMENT), self.weight)
+        start = np.full(len(clients), self.prior.participations)
+        return alike, ClientState(start, float(self.prior.rounds), memory)
+
     def step(
-        self, costs: Costs, state: ClientState, signal: float, uniform: Array
+        self, costs: Costs, state: ClientState, signal: Any, uniform: Array
     ) -> tuple[ClientState, npt.NDArray[np.bool_]]:
-        """One round."""
+        """One round; the signal may differ by client."""
         after, yes, *_ = client_step(
             costs, self.mechanism, state, signal, uniform, weights=self.weight, averaging=self.averaging
         )

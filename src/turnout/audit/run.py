@@ -79,10 +79,12 @@ class Explored:
     Attributes:
         layout: the form of a row.
         rows: by cell, shape (trials, columns).
+        more: looked at besides the usual statistics.
     """
 
     layout: Layout
     rows: Mapping[Cell, Rows]
+    more: tuple[Statistic, ...] = ()
 
     @cached_property
     def halves(self) -> dict[Cell, tuple[Rows, Rows]]:
@@ -100,7 +102,7 @@ class Explored:
     @cached_property
     def statistics(self) -> list[Statistic]:
         """All that is looked at, but for the learned score."""
-        return statistics_of(self.layout, len(next(iter(self.rows.values()))))
+        return [*statistics_of(self.layout, len(next(iter(self.rows.values())))), *self.more]
 
     @cached_property
     def _scores(self) -> dict[tuple[Cell, Cell], _Scored]:
@@ -120,7 +122,10 @@ class Explored:
 
 
 def finalists_of(claim: Claim, explored: Explored, costs: list[str], signals: list[str]) -> list[Finalist]:
-    """The events that seem closest to refuting a claim, or to exceed it the most; at most FINALISTS."""
+    """The events that seem closest to refuting a claim, or to exceed it the most; at most FINALISTS.
+
+    Half of the places are kept for statistics that were asked for: guesses of learned events are optimistic.
+    """
     search = _of_total if claim.of == "total" else _given_past
     found = [
         (guess, Finalist(event, cell, other))
@@ -129,7 +134,9 @@ def finalists_of(claim: Claim, explored: Explored, costs: list[str], signals: li
         for guess, event in search(claim, explored, cell, other)
     ]
     found.sort(key=lambda pair: -pair[0])
-    return [finalist for _, finalist in found[:FINALISTS]]
+    sorted_ones = [finalist for _, finalist in found]
+    sure = [finalist for finalist in sorted_ones if finalist.event.statistic in explored.more][: FINALISTS // 2]
+    return [*sure, *(finalist for finalist in sorted_ones if finalist not in sure)][:FINALISTS]
 
 
 def _of_total(claim: Claim, explored: Explored, cell: Cell, other: Cell) -> Iterator[tuple[float, Event]]:
@@ -304,6 +311,7 @@ def audit(
     seed: int | None = None,
     name: str = "reporter",
     known: Sequence[Finding] = (),
+    statistics: Sequence[Statistic] = (),
     progress: Progress | None = None,
 ) -> Audit:
     """Look for evidence against claims about a reporter.
@@ -321,6 +329,7 @@ def audit(
         seed: for repeatable trials; None takes it from the operating system.
         name: for the report.
         known: findings that needed no draws, for the report.
+        statistics: what to look at in a row, besides the usual.
         progress: called with the number of finished trials, and of all.
 
     Raises:
@@ -342,7 +351,7 @@ def audit(
     told = _Told(progress, len(costs) * len(heard) * (explore + trials))  # at most; known once the events are chosen
     many, at_once = as_reporter(reporter)
     draws = _Draws(many, costs, heard, values, CHUNK if at_once else FEW, _seeds(seed), told.more)
-    explored = _explore(draws, rounds, explore)
+    explored = replace(_explore(draws, rounds, explore), more=tuple(statistics))
     chosen = [finalists_of(claim, explored, list(costs), list(heard)) for claim in claims]
     tested = {cell for one in itertools.chain(*chosen) for cell in (one.cell, one.other)}
     told.total = told.done + len(tested) * trials

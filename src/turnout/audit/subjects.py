@@ -26,6 +26,7 @@ from turnout.algorithm import (
 )
 from turnout.audit.bounds import epsilon_of_words
 from turnout.audit.claims import DELTA, Claim, of_mechanism, of_sum
+from turnout.audit.events import Statistic
 from turnout.audit.reporters import MechanismReporter, Reporter, SumReporter, usual_costs, usual_signals
 from turnout.audit.run import Audit, Finding, Progress, audit
 from turnout.privacy import SUM, Observer
@@ -43,6 +44,7 @@ class Subject:
         signals, costs: of the test; the default ones where None.
         values: an answer is a whole number from 0 to values - 1.
         share: of the trials asked for, what a slow reporter gets.
+        statistics: what to look at, besides the usual.
     """
 
     name: str
@@ -52,6 +54,7 @@ class Subject:
     costs: Mapping[str, Costs] | None = None
     values: int = 2
     share: float = 1.0
+    statistics: tuple[Statistic, ...] = ()
 
     def audit(
         self, trials: int, false_alarm: float, *, seed: int | None = None, progress: Progress | None = None
@@ -68,6 +71,7 @@ class Subject:
             seed=seed,
             name=self.name,
             known=self.exact(),
+            statistics=self.statistics,
             progress=progress,
         )
 

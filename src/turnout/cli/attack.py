@@ -1,4 +1,4 @@
-"""`turnout attack`: what an observer of every report can learn about the costs."""
+"""`turnout attack`: what an observer of every report, or of the sums with noise, can learn about the costs."""
 
 from __future__ import annotations
 
@@ -43,6 +43,15 @@ def attack(
         typer.Option(help="Reports of a fresh run until clients act on public data alone.", show_default="no end"),
     ] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of the coins.", show_default="0")] = None,
+    observer: Annotated[
+        str | None,
+        typer.Option(
+            help="every-report; or, for a run with noise, noisy-sum (sees the opened sums, and knows all reports "
+            "of all others).",
+            show_default="both for a run with noise",
+            autocompletion=choices.one_of("every-report", "noisy-sum"),
+        ),
+    ] = None,
     changes: choices.Changes = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Write a page with the plot to this .html file.")
@@ -50,6 +59,8 @@ def attack(
     as_json: choices.AsJson = False,
 ) -> None:
     """Recover the costs from signals and reports, as the server could. Ctrl-C keeps what is done.
+
+    Of a run with noise, the server sees the opened sums alone: shown beside what an observer of every report would see.
 
     [bold]Example:[/bold] turnout attack run.npz
 
@@ -63,14 +74,14 @@ def attack(
     given: dict[str, Any] = {"population": population, "clients": clients, "population_seed": population_seed}
     given |= {"capacity": capacity, "mechanism": mechanism, "epsilon": epsilon, "beta": beta}
     given |= {"rounds": rounds, "seed": seed, "budget": budget, "changes": changes}
-    lines, stopped = _work(_targets(runs or [], compare, given), quiet=as_json)
+    lines, stopped = _work(_targets(runs or [], compare, given, observer), quiet=as_json)
     _say(lines, output, as_json, stopped)
     if stopped:
         raise typer.Exit(130)
 
 
-def _targets(paths: list[Path], compare: bool, given: dict[str, Any]) -> list[Target]:
-    """What to attack: the saved runs, or fresh ones."""
+def _targets(paths: list[Path], compare: bool, given: dict[str, Any], observer: str | None) -> list[Target]:
+    """What to attack: the saved runs, or fresh ones; those with noise by both observers, unless one is named."""
     from turnout.attack import AttackCase, attack_case, attack_run, usual_cases
     from turnout.cli.show import run_names
     from turnout.simulation import Trajectory
@@ -82,14 +93,35 @@ def _targets(paths: list[Path], compare: bool, given: dict[str, Any]) -> list[Ta
             raise invalid("saved runs", "given alone", "settings of a fresh run too", "leave out one or the other")
         names = run_names(paths)
         loaded = [Trajectory.load(path) for path in paths]
-        return [(name, partial(attack_run, run)) for name, run in zip(names, loaded, strict=True)]
+        each = zip(names, loaded, strict=True)
+        return [
+            (line, partial(attack_run, run, sees=sees))
+            for name, run in each
+            for line, sees in _by_observer(name, run.server.noise is not None, observer)
+        ]
     if len(paths) > 1:
         raise invalid("files", "saved runs, or one TOML file", f"{len(paths)} files", "attack fresh runs one by one")
     if compare and named & {"mechanism", "epsilon", "beta", "budget"}:
         raise invalid("--compare", "given without a mechanism", "one", "leave out --mechanism, --epsilon and so on")
     run, budget = _fresh(settings[0] if settings else None, given), given["budget"]
     cases = usual_cases(run.problem) if compare else [AttackCase(_name(run, budget), run.mechanism, budget)]
-    return [(case.name, partial(attack_case, case, run)) for case in cases]
+    return [
+        (line, partial(attack_case, case, run, sees=sees))
+        for case in cases
+        for line, sees in _by_observer(
+            case.name, run.noise is not None, "every-report" if case.mechanism.releases_once else observer
+        )
+    ]
+
+
+def _by_observer(name: str, has_noise: bool, observer: str | None) -> list[tuple[str, str | None]]:
+    """(the name of a line, what its observer sees), of a run."""
+    if not has_noise:
+        return [(name, observer)]
+    lines = {"noisy-sum": f"{name}: the sums with noise", "every-report": f"{name}: if every report were seen"}
+    if observer is not None and observer not in lines:
+        raise invalid("--observer", "every-report or noisy-sum", observer, "choose one of these")
+    return [(line, sees) for sees, line in lines.items() if observer in (None, sees)]
 
 
 def _fresh(settings: Path | None, given: dict[str, Any]) -> Run:
@@ -150,9 +182,10 @@ def _say(lines: Lines, output: Path | None, as_json: bool, stopped: bool) -> Non
         typer.echo(json.dumps({"median_relative_error": facts, "output": saved, "interrupted": stopped}))
         return
     if lines:
-        typer.echo(
-            "against an observer of every report: median relative error of the recovered costs, by observed rounds"
-        )
+        who = "of every report"
+        if any(name.endswith(": the sums with noise") for name in lines):
+            who = "of what each line names, of the sums with noise one who knows all other clients' reports"
+        typer.echo(f"against an observer {who}: median relative error of the recovered costs, by observed rounds")
         print_table(_table(lines))
     if stopped:
         typer.echo("interrupted: only the part that was finished")

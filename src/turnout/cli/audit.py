@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -12,12 +13,15 @@ from turnout.cli.show import print_table
 from turnout.errors import invalid
 
 if TYPE_CHECKING:
+    from turnout.algorithm import Mechanism
     from turnout.audit import Audit, Claim, Finding, Subject
     from turnout.privacy import Observer
 
 
 def audit(
-    mechanism: Annotated[str | None, choices.mechanism_option("clamp, at epsilon 1 per report")] = None,
+    mechanism: Annotated[
+        str | None, choices.mechanism_option("clamp, at epsilon 1 per report; for noisy-sum, classical")
+    ] = None,
     epsilon: choices.Epsilon = None,
     beta: Annotated[float | None, typer.Option(help="The paper coin's parameter.", show_default=False)] = None,
     changes: choices.Changes = None,
@@ -27,9 +31,7 @@ def audit(
     ] = None,
     claim: Annotated[
         float | None,
-        typer.Option(
-            help="Epsilon per report; with --lifetime or --observer sum, in total.", show_default="the certificate"
-        ),
+        typer.Option(help="Epsilon per report; with --lifetime, or sums, in total.", show_default="the certificate"),
     ] = None,
     lifetime: Annotated[bool, typer.Option("--lifetime", help="The claim is for all rounds together.")] = False,
     rounds: Annotated[int, typer.Option(help="The number of observed rounds.")] = 4,
@@ -43,9 +45,12 @@ def audit(
     weights: Annotated[
         str | None,
         typer.Option(
-            help="For sum: the weights of the client and of each other, in whole numbers, such as 20,1,1,1.",
+            help="For sums: the weights of the client and of each other, in whole numbers, such as 20,1,1,1.",
             show_default="all bring 1",
         ),
+    ] = None,
+    sigma: Annotated[
+        float | None, typer.Option(help="For noisy-sum: of one aggregator's noise.", show_default=False)
     ] = None,
     everything: Annotated[bool, typer.Option("--all", help="Audit every mechanism of this package.")] = False,
     seed: Annotated[
@@ -61,17 +66,18 @@ def audit(
     """
     if not rounds >= 1:
         raise invalid("--rounds", "at least 1", rounds, "give the number of observed rounds")
-    seen = _observer(observer, honest, weights)
+    seen = _observer(observer, honest, weights, sigma)
     if everything:
         if {mechanism, epsilon, beta, changes, reporter, claim, seen} != {None} or lifetime:
             raise invalid("--all", "without a mechanism, reporter or claim", "more", "leave the others out")
         subjects = _all_of_ours(delta, seed)
     elif reporter is not None:
-        if {mechanism, epsilon, beta, changes, seen} != {None}:
+        if {mechanism, epsilon, beta, changes} != {None} or (seen is not None and seen.noise is None):
             raise invalid("--reporter", "without a mechanism", "both", "leave one out")
-        subjects = [_of_user(reporter, claim, lifetime, rounds, delta)]
+        subjects = [_of_user(reporter, claim, lifetime, rounds, delta, seen)]
     else:
-        values: dict[str, Any] = {"kind": mechanism or ("paper-coin" if beta is not None else "clamp")}
+        usual = "paper-coin" if beta is not None else "clamp" if sigma is None or epsilon is not None else "classical"
+        values: dict[str, Any] = {"kind": mechanism or usual}
         for name, value in ({"mechanism.beta": beta, "mechanism.epsilon": epsilon} | _read(changes)).items():
             choices.put({"mechanism": values}, name, value)
         subjects = [_of_mechanism(values, claim, lifetime, rounds, delta, seen, seed)]
@@ -86,17 +92,22 @@ def _read(changes: list[str] | None) -> dict[str, Any]:
     return found
 
 
-def _observer(sees: str, honest: int | None, weights: str | None) -> Observer | None:
-    """An observer of the sum alone; None for an observer of every report."""
-    from turnout.algorithm import Averaging
-    from turnout.privacy import EVERY_REPORT, Observer
+def _observer(sees: str, honest: int | None, weights: str | None, sigma: float | None) -> Observer | None:
+    """An observer of the sum alone, or of sums with noise; None for an observer of every report."""
+    from turnout.algorithm import Averaging, SumNoise
+    from turnout.privacy import EVERY_REPORT, NOISY_SUM, Observer
 
-    if sees == EVERY_REPORT and weights is None and honest is None:
+    if sees == EVERY_REPORT and weights is None and honest is None and sigma is None:
         return None
+    if (sees == NOISY_SUM) != (sigma is not None):
+        got = f"--observer {sees}, {'no --sigma' if sigma is None else f'--sigma {sigma:g}'}"
+        raise invalid("--sigma", "given with --observer noisy-sum, and with no other", got, "3 to 10 show the most")
     try:
         brought = None if weights is None else [int(one) for one in weights.split(",")]
     except ValueError as error:
         raise invalid("--weights", "whole numbers with commas between", repr(weights), "write 20,1,1,1") from error
+    if sigma is not None:
+        return Observer(sees, honest, brought, noise=SumNoise(sigma))
     if honest is None:
         if brought is None:
             raise invalid("--honest", "given with --observer sum, or --weights", "neither", "5 to 20 show the most")
@@ -137,7 +148,7 @@ def _of_mechanism(
     seed: int | None,
 ) -> Subject:
     from turnout.algorithm import MECHANISMS, Mechanism, mechanism_from_settings
-    from turnout.audit import Claim, mechanism_subject, sum_subject
+    from turnout.audit import mechanism_subject, noisy_sum_subject, sum_subject
     from turnout.settings import Table
 
     if not (made := MECHANISMS.get(values["kind"], Mechanism)).releases_once and "epsilon" in made.needed():
@@ -146,20 +157,40 @@ def _of_mechanism(
     claims = _claimed(claim, lifetime, rounds, delta)
     if observer is None:
         return mechanism_subject(mechanism, rounds, delta=delta, claims=claims, coins=_coins(seed))
-    if claim is not None:  # only the total is claimed of sums
-        slack, held = 0.0 if lifetime else delta, observer.assumptions(mechanism)
-        claims = (Claim(claim, rounds, slack, against=str(observer), assumptions=held),)
+    if claim is not None:
+        claims = (_of_sums(claim, lifetime, rounds, delta, observer, mechanism),)
+    if observer.noise is not None:
+        return noisy_sum_subject(
+            mechanism, observer, rounds, delta=delta, claims=claims, coins=_coins(seed), simulated=seed is not None
+        )
     return sum_subject(mechanism, observer, rounds, delta=delta, claims=claims, coins=_coins(seed))
 
 
-def _of_user(place: str, claim: float | None, lifetime: bool, rounds: int, delta: float) -> Subject:
-    from turnout.audit import Subject, as_reporter
+def _of_sums(
+    claim: float, lifetime: bool, rounds: int, delta: float, observer: Observer, mechanism: Mechanism
+) -> Claim:
+    """Of sums only a total is claimed."""
+    from turnout.audit import Claim
+
+    slack, held = 0.0 if lifetime else delta, observer.assumptions(mechanism)
+    return Claim(claim, rounds, slack, against=str(observer), assumptions=held)
+
+
+def _of_user(
+    place: str, claim: float | None, lifetime: bool, rounds: int, delta: float, observer: Observer | None
+) -> Subject:
+    from turnout.algorithm import Classical
+    from turnout.audit import Subject, as_reporter, noisy_sum_subject
     from turnout.client import load
 
-    if claim is None:
+    if claim is None and observer is None:
         raise ValueError("--claim is missing: give the epsilon per report that your reporter promises")
     found = load(place, "--reporter")
     as_reporter(found)  # says what is wrong with it, before any work is done
+    if observer is not None:
+        claims = () if claim is None else (_of_sums(claim, lifetime, rounds, delta, observer, Classical()),)
+        subject = noisy_sum_subject(Classical(), observer, rounds, delta=delta, claims=claims, own=found)
+        return replace(subject, name=f"{place}, {subject.name.partition(', ')[2]}")
     return Subject(place, found, _claimed(claim, lifetime, rounds, delta))
 
 

@@ -75,7 +75,7 @@ Epsilon = Annotated[
 ControllerChoice = Annotated[
     str | None,
     typer.Option(
-        help="integral (the paper's), or self-tuning.",
+        help="integral (the paper's), self-tuning, or falling-gain (for sums with noise).",
         show_default="integral with a --gain or for half of the paper's clients; else self-tuning",
         autocompletion=CONTROLLERS,
     ),
@@ -161,7 +161,7 @@ def put(values: dict[str, Any], name: str, value: Any) -> None:
 
 def check_tables(values: dict[str, Any]) -> None:
     """Refuse a number or a text where a table of settings must be."""
-    for name in ("population", "mechanism", "controller", "keep"):
+    for name in ("population", "mechanism", "controller", "keep", "noise"):
         if not isinstance(values.get(name, {}), dict):
             raise invalid(name, "a table", repr(values[name]), f"write [{name}] and its settings below it")
     clients = values.get("population", {}).get("clients", 1)

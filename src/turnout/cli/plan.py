@@ -136,7 +136,7 @@ def _print(found: Plan, facts: dict[str, Any], output: Path | None) -> None:
         typer.echo(f"saved {output}: turnout simulate {output}")
 
 
-_BOTH = "both"
+_ALL = "all"
 
 
 def frontier(
@@ -150,12 +150,19 @@ def frontier(
     observer: Annotated[
         str,
         typer.Option(
-            help="every-report (sees each report), sum (sees each round's total alone, if an aggregator that you trust "
-            "hides single reports), or both.",
-            autocompletion=choices.one_of(*choices.OBSERVERS, _BOTH),
+            help="every-report (sees each report); if an aggregator that you trust hides single reports, sum (sees "
+            "each round's total alone) or noisy-sum (sees it with noise); or all.",
+            autocompletion=choices.one_of(*choices.OBSERVERS, _ALL),
         ),
-    ] = _BOTH,
+    ] = _ALL,
     honest: choices.Honest = None,
+    crowds: Annotated[
+        str | None,
+        typer.Option(
+            help="For noisy-sum: numbers of such clients, such as 200,1200,12000.",
+            show_default="a sixth, all, ten times",
+        ),
+    ] = None,
     check: Annotated[int, typer.Option(help="Also simulate every point, with this number of seeds.")] = 0,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Write a page with the plots to this .html file.")
@@ -164,33 +171,55 @@ def frontier(
 ) -> None:
     """Show the cost gap of each mechanism at each total epsilon, and the floor. Ctrl-C keeps what is done.
 
-    [bold]Example:[/bold] turnout frontier --rounds 10000 --observer both -o frontier.html
+    With noise on the sums it also shows the error of the turnout, which depends on the number of clients.
+
+    [bold]Example:[/bold] turnout frontier --rounds 10000 --observer all -o frontier.html
     """
     from turnout.plan import Goal
-    from turnout.privacy import EVERY_REPORT, OBSERVERS, SUM
+    from turnout.privacy import NOISY_SUM, SUM
     from turnout.report import plotly_source
     from turnout.settings import Table
 
     choices.check_output(output, ".html")
     if output is not None:
         plotly_source()  # says what to install, before any work is done
-    if observer not in (*OBSERVERS, _BOTH):
-        remedy = nearest(observer, (*OBSERVERS, _BOTH), "use every-report; sum needs an aggregator that is trusted")
-        raise invalid("--observer", "every-report, sum or both", repr(observer), remedy)
-    if honest is not None and observer == EVERY_REPORT:
-        allowed = "given with --observer sum or both"
-        raise invalid("--honest", allowed, honest, "leave it out: this observer sees each report by itself")
+    known = (*choices.OBSERVERS, _ALL)
+    if observer not in known:
+        remedy = nearest(observer, known, "use every-report; the others need an aggregator that is trusted")
+        raise invalid("--observer", "every-report, sum, noisy-sum or all", repr(observer), remedy)
+    if honest is not None and observer not in (SUM, _ALL):
+        remedy = "leave it out: other clients do not hide a client from this observer"
+        raise invalid("--honest", "given with --observer sum or all", honest, remedy)
+    numbers = _crowds(crowds, observer)
     problem, values = choices.problem_from(settings, population, clients, population_seed, capacity)
     planned = rounds if rounds is not None else Table(values).whole("rounds", 10_000)
-    asked = OBSERVERS if observer == _BOTH else (observer,)
+    asked = choices.OBSERVERS if observer == _ALL else (observer,)
     stated: dict[str, Any] = {"rounds": planned, "delta": delta, "check": check}
-    goals = [stated | {"observer": one, "honest": honest if one == SUM else None} for one in asked]
+    goals = [
+        stated
+        | {"observer": one, "honest": honest if one == SUM else None, "crowds": numbers if one == NOISY_SUM else None}
+        for one in asked
+    ]
     for one in goals:
         Goal(problem, planned, 1.0, delta=delta, observer=str(one["observer"]), honest=one["honest"])  # refuses now
     found, stopped = _work(problem, goals, quiet=as_json)
     _say([one.facts() for one in found], output, as_json, stopped)
     if stopped:
         raise typer.Exit(130)
+
+
+def _crowds(given: str | None, observer: str) -> list[int] | None:
+    """The numbers of clients in an option such as 200,1200,12000."""
+    if given is None:
+        return None
+    if observer not in ("noisy-sum", _ALL):
+        allowed = "given with --observer noisy-sum or all"
+        raise invalid("--crowds", allowed, given, "leave it out: without noise the number of clients hardly matters")
+    parts = given.replace(" ", "").split(",")
+    numbers = [int(part) if part.isdecimal() else 0 for part in parts]
+    if not all(number >= 3 for number in numbers) or numbers != sorted(set(numbers)):
+        raise invalid("--crowds", "numbers of clients of at least 3, rising", repr(given), "try 200,1200,12000")
+    return numbers
 
 
 def _work(problem: Problem, goals: list[dict[str, Any]], quiet: bool) -> tuple[list[Frontier], bool]:
@@ -221,7 +250,7 @@ def _tell(bar: Progress, task: TaskID, observer: str, step: str) -> None:
 
 
 def _say(found: list[dict[str, Any]], output: Path | None, as_json: bool, stopped: bool) -> None:
-    from turnout.report import frontier_page, heading, notes
+    from turnout.report import error_rows, frontier_page, frontier_rows, heading, notes, with_errors
 
     if output is not None and found:
         frontier_page(found).save(output)
@@ -232,7 +261,10 @@ def _say(found: list[dict[str, Any]], output: Path | None, as_json: bool, stoppe
     for facts in found:
         typer.echo(heading(facts))
         typer.echo(f"cost gap by total epsilon over {facts['rounds']:,} rounds at delta {facts['delta']:.3g}")
-        print_table(_facts_table(facts))
+        print_table(_table(*frontier_rows(facts)))
+        if with_errors(facts):
+            typer.echo("error of the turnout by total epsilon: root mean square, of the capacity, once it has settled")
+            print_table(_table(*error_rows(facts)))
         for note in notes(facts):
             typer.echo(f"  {note}")
     if stopped:
@@ -241,16 +273,13 @@ def _say(found: list[dict[str, Any]], output: Path | None, as_json: bool, stoppe
         typer.echo(f"saved {output}")
 
 
-def _facts_table(facts: dict[str, Any]) -> Any:
-    """The table for a terminal."""
+def _table(header: list[str], rows: list[list[str]]) -> Any:
+    """For a terminal."""
     from rich.table import Table
 
-    from turnout.report import frontier_rows
-
-    header, rows = frontier_rows(facts)
     table = Table()
     for name in header:
-        table.add_column(name.replace("-", "-\n"), justify="right")
+        table.add_column(name.replace("-", "-\n").replace(": ", ":\n"), justify="right")
     for row in rows:
         table.add_row(*row)
     return table

@@ -48,7 +48,7 @@ def summary(found: Plan, at_least: float | None = None) -> dict[str, Any]:
 
 def _of_noise(found: Plan) -> dict[str, Any]:
     """What noise on the sums adds to a plan's numbers; nothing where there is none."""
-    from turnout.plan import least_clients, not_sensible
+    from turnout.plan import least_clients, not_sensible, settled_again
 
     outlook, clients, capacity = found.outlook, len(found.goal.problem), found.goal.problem.capacity
     errors, tuned = outlook.forecast.errors, outlook.tuned
@@ -58,7 +58,7 @@ def _of_noise(found: Plan) -> dict[str, Any]:
         "noise": outlook.noise.settings(),
         "mean_turnout_spread": errors.mean,
         "turnout_spread_by_coins": tuned.coins,
-        "resettling_rounds": errors.resettling_rounds,
+        "settled_again_within": settled_again(found.goal, outlook, found.start),
         "gain_floors": [
             {"floor": each.floor, "turnout_spread": each.spread, "follows_within_rounds": each.follows}
             for each in tuned.choices
@@ -112,9 +112,9 @@ def _print_noise(facts: dict[str, Any]) -> None:
     """What the noise does to the turnout, and which crowd it takes."""
     coins, mean = facts["turnout_spread_by_coins"], facts["mean_turnout_spread"]
     typer.echo(f"            by the coins alone ± {coins:,.1f}; its mean over the whole run is off by ± {mean:,.1f}")
-    again = facts["resettling_rounds"]
-    soon = "not within the run" if again is None else f"within {again:,} rounds"
-    typer.echo(f"            settled again after a known change {soon}")
+    for change, within in facts["settled_again_within"].items():
+        soon = "not settled again before the end" if within is None else f"settled again within {within:,} rounds"
+        typer.echo(f"            {soon} if {change} at half-time")
     for each in facts["gain_floors"]:
         chosen = "chosen: " if each["floor"] == facts["controller"]["floor"] else ""
         typer.echo(
@@ -138,7 +138,8 @@ def write_settings(path: Path, settings: dict[str, Any], facts: dict[str, Any]) 
     """The settings as TOML, with the forecast as a comment."""
     from turnout.files import whole_file
 
-    lines = [f"# {facts['account']}", f"# expected: {facts['cost_gap_percent']:.2f} % above the optimum"]
+    of = " of its own turnout" if "noise" in facts else ""
+    lines = [f"# {facts['account']}", f"# expected: {facts['cost_gap_percent']:.2f} % above the optimum{of}"]
     tables = {name: value for name, value in settings.items() if isinstance(value, dict)}
     lines += [f"{name} = {_toml(value)}" for name, value in settings.items() if name not in tables]
     for name, table in tables.items():

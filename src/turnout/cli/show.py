@@ -76,6 +76,8 @@ def summary(trajectory: Trajectory) -> dict[str, Any]:
     from turnout.simulation import privacy_in_words
 
     tail = trajectory.last(400)
+    seen = trajectory.last_seen(400)
+    own = None if trajectory.seen is None else trajectory.gap_at_own_turnout
     return {
         "rounds": trajectory.rounds,
         "clients": trajectory.provenance["clients"],
@@ -83,14 +85,18 @@ def summary(trajectory: Trajectory) -> dict[str, Any]:
         "turnout_rounds": len(tail),
         "turnout_mean": float(tail.mean()),
         "turnout_spread": float(tail.std()),
+        "seen_mean": None if seen is None else float(seen.mean()),
+        "seen_spread": None if seen is None else float(seen.std()),
         "signal": float(trajectory.signal[-1]),
         "averages_total": trajectory.brought,
         "cost": None if trajectory.cost is None else float(trajectory.cost[-1]),
         "optimum_cost": None if trajectory.best is None else trajectory.best.cost,
         "cost_gap_percent": None if trajectory.gap is None else 100.0 * trajectory.gap,
+        "cost_gap_at_own_turnout_percent": None if own is None else 100.0 * own,
         "mechanism": _plain(trajectory.provenance["mechanism"]),
         "privacy": privacy_in_words(trajectory.provenance),
         "controller": trajectory.provenance["controller"],
+        "noise": trajectory.provenance.get("noise"),
         "seed": trajectory.provenance["seed"],
         "engine": trajectory.provenance["engine_reason"],
     }
@@ -101,8 +107,10 @@ def print_summary(trajectory: Trajectory, facts: dict[str, Any]) -> None:
     from rich.markup import escape
     from rich.table import Table
 
-    from turnout.algorithm import in_words
+    from turnout.algorithm import in_words, noise_from_settings
+    from turnout.cli.plan_output import noise_in_words
     from turnout.display import number, off
+    from turnout.settings import Table as Settings
     from turnout.simulation import mechanisms_in_words
 
     table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
@@ -111,16 +119,23 @@ def print_summary(trajectory: Trajectory, facts: dict[str, Any]) -> None:
     table.add_row("mechanism", escape(mechanisms_in_words(trajectory.provenance)))
     table.add_row("privacy", escape(facts["privacy"]))
     table.add_row("controller", escape(in_words(facts["controller"])))
+    if facts["noise"] is not None:
+        table.add_row("noise", noise_in_words(noise_from_settings(Settings(facts["noise"], "noise"))))
     spread = (
         f"{facts['turnout_mean']:,.1f} ± {facts['turnout_spread']:,.1f} over the last {facts['turnout_rounds']} rounds"
     )
     table.add_row("turnout", f"{spread} (capacity {number(facts['capacity'])})")
     table.add_row("", sparkline(trajectory.participants))
+    if trajectory.seen is not None:
+        table.add_row("server saw", trajectory.seen_in_words())
     table.add_row("signal", number(facts["signal"]))
     table.add_row("", sparkline(trajectory.signal))
     if facts["cost"] is not None:
         gap = facts["cost_gap_percent"]
-        told = "" if gap is None else f"  ({off(gap / 100, facts['averages_total'], facts['capacity'])})"
+        own = facts["cost_gap_at_own_turnout_percent"]
+        told = "" if gap is None else off(gap / 100, facts["averages_total"], facts["capacity"])
+        told += "" if own is None else f"; {own:.2f} % above the optimum of its own turnout"
+        told = f"  ({told.removeprefix('; ')})" if told else ""
         table.add_row("total cost", f"{facts['cost']:,.2f}{told}")
     table.add_row("engine", str(facts["engine"]))
     print_table(table)

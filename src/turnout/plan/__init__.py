@@ -11,7 +11,7 @@ from typing import Any
 from turnout.plan.fleet import fleet_settings
 from turnout.plan.frontiers import Frontier, frontier, growing
 from turnout.plan.goal import Goal
-from turnout.plan.noisy import least_clients, not_sensible
+from turnout.plan.noisy import least_clients, not_sensible, settled_again
 from turnout.plan.offers import Outlook
 from turnout.plan.planning import Plan, plan
 from turnout.problem import Problem
@@ -27,6 +27,7 @@ __all__ = [
     "least_clients",
     "not_sensible",
     "plan",
+    "settled_again",
 ]
 
 

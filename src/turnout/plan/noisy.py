@@ -5,19 +5,21 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
-from turnout.algorithm import Classical, Mechanism, Recipe
+from turnout.algorithm import Classical, FallingGainController, Mechanism, Prior, Recipe
 from turnout.plan.goal import Goal
 from turnout.plan.offers import Maker, Outlook, deviation, makers
 from turnout.privacy import EVERY_REPORT, NOISY_SUM, PUBLIC_DESIGN, Account, Observer, account_of
 from turnout.problem import Problem, optimum
-from turnout.theory import Forecast, predict, tune_floor
+from turnout.theory import Forecast, predict, predict_change, tune_floor
 
 SENSIBLE = 0.05
 """Of the capacity: where the noise alone makes the turnout's error larger, it is not sensible."""
 
+_FOLLOWED = 10_000  # rounds after a change
 _STEP = 0.01  # of the capacity, for the slope of the price
 
 
@@ -82,6 +84,27 @@ def _gap_at_own_turnout(problem: Problem, forecast: Forecast) -> float:
     return max(0.0, (forecast.cost - by_chance) / own.cost - 1.0)
 
 
+def settled_again(goal: Goal, found: Outlook, start: Prior) -> dict[str, int | None]:
+    """Within how many rounds the turnout is settled again, for two changes at half-time that the server knows of.
+
+    None: not before the end. A change that the clients cannot follow is left out.
+    """
+    server, noise, problem, half = found.controller, found.noise, goal.problem, goal.rounds // 2
+    assert isinstance(server, FallingGainController) and noise is not None  # noqa: PT018 (a plan with noise)
+    chosen = np.arange(0, len(problem), 2)
+    left = float(np.sum(np.broadcast_to(problem.unit_weights, len(problem))[chosen]))
+    changes: dict[str, dict[str, Any]] = {"the capacity halves": {"capacity": 0.5 * problem.capacity}}
+    if problem.capacity < left:
+        changes["half of the clients leave"] = {"staying": chosen}
+    rounds = min(goal.rounds - half, _FOLLOWED)
+    return {
+        what: predict_change(
+            problem, Classical(), server, noise, at=half, rounds=rounds, start=start, **change
+        ).settling_rounds
+        for what, change in changes.items()
+    }
+
+
 def least_clients(found: Outlook, clients: int, capacity: float) -> int:
     """The smallest crowd of such clients, with the same share of them wanted, for which the noise is sensible.
 
@@ -93,14 +116,14 @@ def least_clients(found: Outlook, clients: int, capacity: float) -> int:
         clients: how many it is for.
         capacity: of each round.
     """
-    return max(2, math.ceil(clients * _by_noise(found) / (SENSIBLE * capacity)))
+    return max(2, math.ceil(clients * error_by_noise(found) / (SENSIBLE * capacity)))
 
 
 def not_sensible(found: Outlook, clients: int, capacity: float) -> str:
     """Why this noise is too much for this crowd; empty if it is not, or where there is none. Arguments as above."""
-    if found.tuned is None or _by_noise(found) <= SENSIBLE * capacity:
+    if found.tuned is None or error_by_noise(found) <= SENSIBLE * capacity:
         return ""
-    alone, both = (100.0 * error / capacity for error in (_by_noise(found), found.forecast.spread))
+    alone, both = (100.0 * error / capacity for error in (error_by_noise(found), found.forecast.spread))
     return (
         f"not sensible for {clients:,} clients: the noise alone makes the turnout wrong by {alone:.2g} % (with the "
         f"clients' coins: {both:.2g} %). Take {least_clients(found, clients, capacity):,} such clients, a larger "
@@ -108,7 +131,7 @@ def not_sensible(found: Outlook, clients: int, capacity: float) -> str:
     )
 
 
-def _by_noise(found: Outlook) -> float:
+def error_by_noise(found: Outlook) -> float:
     """The turnout's root mean square error by the noise alone."""
     assert found.tuned is not None  # a plan with noise
     return math.sqrt(max(0.0, found.forecast.spread**2 - found.tuned.coins**2))

@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from turnout.privacy.lemma import combined_epsilon, lemma_epsilon, network_epsilon
     from turnout.privacy.noisy_sum import sigma_for, total_epsilon_noisy_sum
     from turnout.privacy.sum_only import total_epsilon_of_plan, total_epsilon_sum_only
+    from turnout.privacy.turnout_error import least_turnout_error
 
 __all__ = [
     "ABSENT",
@@ -96,6 +97,7 @@ __all__ = [
     "floor",
     "kind_of",
     "least_epsilon",
+    "least_turnout_error",
     "lemma_epsilon",
     "network_epsilon",
     "plain",
@@ -135,6 +137,7 @@ __getattr__, _ = lazy(
             "total_epsilon_of_plan",
             "total_epsilon_sum_only",
         ),
+        "turnout_error": ("least_turnout_error",),
     },
 )
 

@@ -245,6 +245,20 @@ def _gaussian_delta(mu: float, epsilon: float) -> float:
     return min(1.0, max(0.0, first * (1.0 + rounding) - second * max(0.0, 1.0 - rounding)))
 
 
+def gaussian_mu(epsilon: float, delta: float) -> float:
+    """The distance, in standard deviations, of two normal numbers with this epsilon at delta, rounded upwards.
+
+    Example:
+        >>> round(gaussian_mu(1.0, 1e-6), 3)
+        0.237
+    """
+    low, high = 1e-6, 2.0 * math.sqrt(2.0 * (epsilon + 750.0)) + epsilon
+    while high > low * (1.0 + 1e-12):
+        middle = math.sqrt(low * high)
+        low, high = (middle, high) if _gaussian_delta(middle, epsilon) <= delta else (low, middle)
+    return high * (1.0 + 1e-6)  # a delta that is rounded upwards ends the search a little early
+
+
 def _ripple(variance: float) -> float:
     """How far ln of the sum of a normal density over all whole numbers is from 0, wherever its mean is.
 

@@ -4,7 +4,20 @@ A page is one HTML file that needs no network; `plot` draws with matplotlib.
 """
 
 from turnout.report.attack_report import PRIOR, Lines, attack_page, attack_rows, error_percent, priors
-from turnout.report.frontier_report import FORBIDDEN, LOWEST, frontier_page, frontier_rows, heading, notes, percent
+from turnout.report.frontier_report import (
+    FORBIDDEN,
+    IF_SEEN,
+    LOWEST,
+    LOWEST_WITH_NOISE,
+    error_rows,
+    frontier_page,
+    frontier_rows,
+    heading,
+    notes,
+    percent,
+    two_digits,
+    with_errors,
+)
 from turnout.report.page import Markup, Page, escape, plotly_source
 from turnout.report.picture import STYLE, plot
 from turnout.report.run_report import run_page
@@ -13,8 +26,10 @@ from turnout.report.traces import INK, PALETTE, Trace, band, bars, chart, line
 
 __all__ = [
     "FORBIDDEN",
+    "IF_SEEN",
     "INK",
     "LOWEST",
+    "LOWEST_WITH_NOISE",
     "PALETTE",
     "PRIOR",
     "STYLE",
@@ -28,6 +43,7 @@ __all__ = [
     "bars",
     "chart",
     "error_percent",
+    "error_rows",
     "escape",
     "frontier_page",
     "frontier_rows",
@@ -40,6 +56,8 @@ __all__ = [
     "priors",
     "run_page",
     "sweep_page",
+    "two_digits",
+    "with_errors",
 ]
 
 

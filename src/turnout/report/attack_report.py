@@ -54,7 +54,8 @@ def attack_page(lines: Lines) -> Page:
     page = Page(
         "What reports give away",
         "An observer of every signal and every report, who knows the family of the costs, estimates each client's "
-        "cost. Shown is the median relative error over the clients.",
+        "cost. Where a line says so, it sees the sums with noise instead, and knows all other clients' reports. Shown "
+        "is the median relative error over the clients.",
     )
     traces = []
     for index, (name, found) in enumerate(lines.items()):

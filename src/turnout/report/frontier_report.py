@@ -1,4 +1,4 @@
-"""Total epsilon against cost gap: the table and the page of `turnout frontier`, from plain facts."""
+"""Total epsilon against cost gap and turnout error: the tables and the page of `turnout frontier`, from plain facts."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from turnout.privacy import SUM, TRUSTED_AGGREGATOR, provided
+from turnout.privacy import NOISE_ADDED, NOISY_SUM, SUM, TRUSTED_AGGREGATOR, provided
 from turnout.report.page import NOTHING, Page
 from turnout.report.traces import INK, MUTED, Trace, chart, faded, line, look, points
 
@@ -17,8 +17,14 @@ FORBIDDEN = "no mechanism can be here"
 LOWEST = 0.05
 """Percent, at the foot of the plots: nearer to the optimum makes no difference."""
 
+LOWEST_WITH_NOISE = 0.01
+"""The same for sums with noise."""
+
+IF_SEEN = "no mechanism can be here if its reports are seen"
+
+_IF_SEEN = "the floor, if reports are seen"
 _GREY = "#888888"
-_TICKS = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100)
+_TICKS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100)
 
 
 def percent(gap: float | None, down: bool = False) -> str:
@@ -42,8 +48,9 @@ def heading(facts: Facts) -> str:
         'If an aggregator that you trust hides single reports: against an observer of the sum alone, with 8 honest
         others'
     """
-    if facts["observer"] == SUM:
-        return f"If {TRUSTED_AGGREGATOR.partition(' (')[0]}: against {facts['against']}"
+    assumed = {SUM: TRUSTED_AGGREGATOR, NOISY_SUM: NOISE_ADDED}.get(facts["observer"])
+    if assumed is not None:
+        return f"If {assumed.partition(' (')[0]}: against {facts['against']}"
     return f"Against {facts['against']}"
 
 
@@ -59,12 +66,65 @@ def frontier_rows(facts: Facts) -> tuple[list[str], list[list[str]]]:
     # A floor of 0 says nothing: what can be proven vanishes before the best mechanism's gap does.
     floors = {each["total_epsilon"]: percent(each["gap"] or None, down=True) for each in facts["floors"]}
     asked = {curve["name"]: {point["asked"]: _cell(point) for point in curve["points"]} for curve in facts["curves"]}
-    header = ["total epsilon", *(["the floor"] if floors else []), *asked]
+    named = _IF_SEEN if facts.get("observer") == NOISY_SUM else "the floor"
+    header = ["total epsilon", *([named] if floors else []), *asked]
     rows = []
     for total in _totals(facts):
         first = [floors.get(total, NOTHING[1])] if floors else []
         rows.append([f"{total:,g}", *first, *(found.get(total, NOTHING[1]) for found in asked.values())])
     return header, rows
+
+
+def error_rows(facts: Facts) -> tuple[list[str], list[list[str]]]:
+    """Header and rows of the table of the turnout's errors, three columns for each crowd; a bound is rounded down.
+
+    Example:
+        >>> error = {"by_noise": 0.01225, "with_coins": 0.0274, "least": 0.00178, "measured": ()}
+        >>> curve = {"clients": 1200, "points": [{"asked": 1.0, "turnout": error}]}
+        >>> header, rows = error_rows({"curves": [curve], "floors": []})
+        >>> header
+        ['total epsilon', '1,200 clients: at least', 'by the noise', 'with coins']
+        >>> rows
+        [['1', '0.17 %', '1.2 %', '2.7 %']]
+    """
+    curves = with_errors(facts)
+    header = ["total epsilon"]
+    for curve in curves:
+        header += [f"{curve['clients']:,} clients: at least", "by the noise", "with coins"]
+    found = [{point["asked"]: point["turnout"] for point in curve["points"]} for curve in curves]
+    rows = []
+    for total in sorted({asked for errors in found for asked in errors}):
+        cells: list[str] = []
+        for errors in found:
+            error = errors.get(total)
+            cells += [NOTHING[1]] * 3 if error is None else _error_cells(error)
+        rows.append([f"{total:,g}", *cells])
+    return header, rows
+
+
+def with_errors(facts: Facts) -> list[Mapping[str, Any]]:
+    """The curves of sums with noise, as far as they have points."""
+    return [curve for curve in facts["curves"] if any(point.get("turnout") for point in curve["points"])]
+
+
+def _error_cells(error: Mapping[str, Any]) -> list[str]:
+    runs = error["measured"]
+    both = two_digits(error["with_coins"])
+    if runs:
+        both = f"{both} ({two_digits(sum(runs) / len(runs))})".replace(" ", "\u00a0")  # kept on one line
+    return [two_digits(error["least"], down=True), two_digits(error["by_noise"]), both]
+
+
+def two_digits(share: float, down: bool = False) -> str:
+    """A share in percent, with two significant digits; a bound is rounded down.
+
+    Example:
+        >>> two_digits(0.01225), two_digits(0.5492), two_digits(0.00178, down=True), two_digits(4.31e-6)
+        ('1.2 %', '55 %', '0.17 %', '0.00043 %')
+    """
+    digits = 1 - math.floor(math.log10(100.0 * share)) if share > 0.0 else 1
+    number = math.floor(100.0 * share * 10.0**digits) / 10.0**digits if down else 100.0 * share
+    return f"{number:.{max(0, digits)}f} %"
 
 
 def notes(facts: Facts) -> list[str]:
@@ -109,8 +169,12 @@ def frontier_page(found: Sequence[Facts]) -> Page:
         runs = max((len(point["measured"]) for curve in facts["curves"] for point in curve["points"]), default=0)
         how = f"; in brackets the mean of {runs} simulated runs (dots in the plot: each of them)" if runs else ""
         page.table(header, rows, f"Expected cost gap by total epsilon{how}. {heading(facts)}.")
+        if with_errors(facts):
+            _add_errors(page, facts, how)
         page.text("\n\n".join(f"{note[0].upper()}{note[1:]}." for note in notes(facts)))
         header, rows = _parameter_rows(facts)
+        if len(header) == 1:
+            continue
         page.table(header, rows, "The epsilon per report that adds up to each total. (Others release one level, once.)")
     page.text(
         "The floor holds for every mechanism whose total is pure (delta 0), in the mean over clients drawn from this "
@@ -120,10 +184,65 @@ def frontier_page(found: Sequence[Facts]) -> Page:
     return page
 
 
+def _add_errors(page: Page, facts: Facts, how: str) -> None:
+    """The turnout's error under noise: a figure, a table, and what they say."""
+    page.heading("What the turnout pays", level=3)
+    page.text(
+        "With noise on the sums, clients pay hardly more than at the optimum. Privacy makes the turnout uncertain "
+        "instead: the server no longer knows exactly how many participate."
+    )
+    told = "root mean square, in percent of the capacity, once it has settled"
+    caption = f"The turnout's error in a round by the noise alone and with the clients' coins: {told}."
+    page.figure(_error_chart(facts), caption, height=460)
+    header, rows = error_rows(facts)
+    page.table(header, rows, f"The turnout's error by total epsilon: {told}{how}.")
+    page.text(
+        "At least: no mechanism that leaves the decision to its clients, and is private against an observer who knows "
+        "everything about all others, has a smaller error for all populations of so many clients, in a round or in the "
+        "mean of the run, for any number of rounds. Up to the coins the error falls with epsilon. Below them, the plan "
+        "lets the server react faster, until the noise adds 30 % to the variance of the coins."
+    )
+
+
+def _error_chart(facts: Facts) -> dict[str, Any]:
+    """A colour for each crowd: with coins, by the noise alone, and the area that is impossible."""
+    areas: list[Trace] = []
+    lines: list[Trace] = []
+    every: list[float] = []
+    for index, curve in enumerate(with_errors(facts)):
+        x = [point["total_epsilon"] for point in curve["points"]]
+        errors = [point["turnout"] for point in curve["points"]]
+        colour, crowd = look(index)["colour"], f"{curve['clients']:,} clients"
+        least, noise, both = ([100 * each[name] for each in errors] for name in ("least", "by_noise", "with_coins"))
+        every += [*noise, *both]
+        fill = {"fill": "toself", "fillcolor": faded(colour, 0.16), "line": {"width": 0}, "hoverinfo": "skip"}
+        area = {"type": "scatter", "mode": "lines", "x": [x[0], *x, x[-1]], "y": [1e-6, *least, 1e-6]}
+        named = {"name": f"{crowd}: {FORBIDDEN}", "showlegend": True}
+        areas.append(area | fill | named)
+        lines.append(line(x, both, f"{crowd}, with coins", colour=colour))
+        lines.append(line(x, noise, f"{crowd}, by the noise alone", colour=colour, dash="dash"))
+        runs = [
+            (point["total_epsilon"], 100 * run) for point in curve["points"] for run in point["turnout"]["measured"]
+        ]
+        if runs:
+            places, values = zip(*runs, strict=True)
+            lines.append(points(list(places), list(values), "", colour=colour, size=6))
+    totals = _totals(facts)
+    foot, top = math.log10(LOWEST_WITH_NOISE), math.log10(1.6 * max(every))
+    return chart(
+        [*areas, *lines],
+        x=f"Total epsilon, {facts['rounds']:,} rounds, δ = {facts['delta']:.3g}",
+        y="Error of the turnout, % of the capacity",
+        xaxis={"type": "log", "tickvals": totals, "ticktext": [f"{total:g}" for total in totals]},
+        yaxis={"type": "log", "tickvals": _TICKS, "ticktext": [f"{tick:g}" for tick in _TICKS], "range": [foot, top]},
+        hovermode="closest",
+    )
+
+
 def _frontier_chart(facts: Facts) -> dict[str, Any]:
     """Both axes logarithmic; the mechanisms without any total stand at the right edge."""
     totals = _totals(facts) or [1.0, 10.0]
-    edge = 2.5 * totals[-1]
+    edge, lowest = (2.5 if facts["promises_nothing"] else 1.1) * totals[-1], _lowest(facts)
     traces = [*_floor_traces(facts), line([totals[0], edge], [100 * facts["random_gap"]] * 2, "chosen at random",
                                          colour=INK, dash="dash", width=1.2)]  # fmt: skip
     for index, curve in enumerate(facts["curves"]):
@@ -133,39 +252,55 @@ def _frontier_chart(facts: Facts) -> dict[str, Any]:
         traces.extend(_measured(curve, style["colour"]))
     for (name, gap), symbol in zip(facts["promises_nothing"], ("x", "cross", "diamond"), strict=False):
         if gap is not None:
-            mark = points([edge], [max(100 * gap, 1.3 * LOWEST)], f"{name} (no total)", colour=INK, size=9)
+            mark = points([edge], [max(100 * gap, 1.3 * lowest)], f"{name} (no total)", colour=INK, size=9)
             shown = {"hovertemplate": percent(gap), "cliponaxis": False}
             traces.append(mark | {"marker": mark["marker"] | {"symbol": symbol, "opacity": 1}} | shown)
-    ticks = [total for total in (1, 2, 4, 8, 20, 100, 1000, 10_000)
+    ticks = [total for total in (0.1, 0.3, 1, 2, 4, 8, 20, 100, 1000, 10_000)
              if totals[0] <= total <= totals[-1]]  # fmt: skip
+    end = {edge: "none"} if facts["promises_nothing"] else {}
     top = max([facts["random_gap"], *(point["gap"] for curve in facts["curves"] for point in curve["points"])])
     return chart(
         traces,
         x=f"Total epsilon, {facts['rounds']:,} rounds, δ = {facts['delta']:.3g}",
         y="Cost gap, %",
-        xaxis={"type": "log", "tickvals": [*ticks, edge], "ticktext": [*(f"{tick:,}" for tick in ticks), "none"]},
+        xaxis={"type": "log", "tickvals": [*ticks, *end],
+               "ticktext": [*(f"{tick:,}" for tick in ticks), *end.values()]},
         yaxis={"type": "log", "tickvals": _TICKS, "ticktext": [f"{tick:g}" for tick in _TICKS],
-               "range": [math.log10(LOWEST), math.log10(160 * top)]},
+               "range": [math.log10(lowest), math.log10(160 * top)]},
         annotations=_labels(facts, totals),
         hovermode="closest",
     )  # fmt: skip
 
 
+def _lowest(facts: Facts) -> float:
+    return LOWEST_WITH_NOISE if facts["observer"] == NOISY_SUM else LOWEST
+
+
+def _floor_name(facts: Facts) -> str:
+    return _IF_SEEN if facts["observer"] == NOISY_SUM else f"the floor: {FORBIDDEN}"
+
+
 def _floor_traces(facts: Facts) -> list[Trace]:
-    floors = [found for found in facts["floors"] if 100 * found["gap"] > LOWEST]
+    lowest = _lowest(facts)
+    floors = [found for found in facts["floors"] if 100 * found["gap"] > lowest]
     if not floors:
         return []
     x = [found["total_epsilon"] for found in floors]
-    y = [max(100 * found["gap"], LOWEST) for found in floors]
+    y = [100 * found["gap"] for found in floors]
     fill = {"fill": "toself", "fillcolor": faded(_GREY, 0.28), "line": {"width": 0}, "hoverinfo": "skip"}
-    area = {"type": "scatter", "mode": "lines", "x": [x[0], *x, x[-1]], "y": [LOWEST, *y, LOWEST]}
-    return [area | fill | {"name": f"the floor: {FORBIDDEN}", "showlegend": True}]
+    area = {"type": "scatter", "mode": "lines", "x": [x[0], *x, x[-1]], "y": [lowest, *y, lowest]}
+    return [area | fill | {"name": _floor_name(facts), "showlegend": True}]
 
 
 def _labels(facts: Facts, totals: Sequence[float]) -> list[dict[str, Any]]:
     """In the plot: what the area below is, or why there is none (on a logarithmic axis, places are exponents)."""
     plain = {"showarrow": False, "font": {"color": MUTED, "size": 11}, "xanchor": "left", "align": "left"}
     left = math.log10(totals[0]) + 0.06
+    if facts["observer"] == NOISY_SUM:
+        return [
+            plain
+            | {"x": left, "y": math.log10(9.0), "text": IF_SEEN.replace(" can", "<br>can").replace(" if", "<br>if")}
+        ]
     if facts["floors"]:
         return [plain | {"x": left, "y": math.log10(0.5), "text": FORBIDDEN.replace("mechanism ", "<br>mechanism<br>")}]
     return [plain | {"x": left, "y": math.log10(0.12), "text": "no floor is known<br>against this observer"}]

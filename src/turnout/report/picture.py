@@ -82,7 +82,9 @@ def plot(
     colours = _DARK if dark else _LIGHT
     with matplotlib.rc_context(STYLE | {"axes.axisbelow": True} | _in_colours(colours)):
         panels: Any = [["turnout", "spread"], ["signal", "cost" if _has_cost(shown) else "signal"]]
-        figure = pyplot.figure(figsize=(9.0, 5.6), dpi=110, layout="constrained")
+        if noisy := _is_noisy(shown):
+            panels.insert(1, ["seen", "seen"])
+        figure = pyplot.figure(figsize=(9.0, 8.2 if noisy else 5.6), dpi=110, layout="constrained")
         if figure.canvas.required_interactive_framework is None:
             pyplot.close(figure)  # no window: a notebook shows what is returned, and nothing piles up
         axes = figure.subplot_mosaic(panels)
@@ -125,6 +127,10 @@ def _has_cost(runs: Sequence[ShownRun]) -> bool:
     return any(run.trajectory.cost is not None for run in runs)
 
 
+def _is_noisy(runs: Sequence[ShownRun]) -> bool:
+    return any(run.trajectory.seen is not None for run in runs)
+
+
 def _in_colours(colours: Mapping[str, str]) -> dict[Any, Any]:
     """The settings of Matplotlib that say which colour a thing has."""
     ink = ("text.color", "axes.labelcolor", "axes.titlecolor")
@@ -137,6 +143,8 @@ def _in_colours(colours: Mapping[str, str]) -> dict[Any, Any]:
 def _draw(axes: Mapping[str, Any], runs: Sequence[ShownRun], forecast: Forecast | None, ink: str) -> None:
     """All panels."""
     _turnout(axes["turnout"], axes["spread"], runs, ink)
+    if "seen" in axes:
+        _seen(axes["seen"], [run for run in runs if run.trajectory.seen is not None], ink)
     for run in runs:
         _line(axes["signal"], np.arange(run.trajectory.rounds), run.trajectory.signal, run, width=0.9)
         _reference(axes["signal"], run, "price", "optimal price", ink)
@@ -177,11 +185,27 @@ def _turnout(over_time: Any, at_the_end: Any, runs: Sequence[ShownRun], ink: str
     over_time.set_ylim(*_view(every))
     clients = sorted({run.clients for run in runs})
     of = f" of {clients[0]:,} clients" if len(clients) == 1 else ""
-    over_time.set(title=f"Turnout{of}", xlabel="round", ylabel=unit)
-    at_the_end.set(title="Turnout at the end", xlabel=unit, ylabel="share of rounds (%)")
+    turnout_is = "True turnout" if _is_noisy(runs) else "Turnout"
+    over_time.set(title=f"{turnout_is}{of}", xlabel="round", ylabel=unit)
+    at_the_end.set(title=f"{turnout_is} at the end", xlabel=unit, ylabel="share of rounds (%)")
     at_the_end.locator_params(axis="x", nbins=5)  # long numbers would run into each other
     for axis in (over_time.yaxis, at_the_end.xaxis):
         axis.set_major_formatter(lambda value, _: f"{value:,.10g}".replace("-", "−"))
+
+
+def _seen(axes: Any, runs: Sequence[ShownRun], ink: str) -> None:
+    """The opened sums of runs with noise, and the true turnout among them."""
+    for run in runs:
+        server = run.trajectory.server
+        sums, label = server.seen[server.opened], "opened sums" if len(runs) == 1 else f"opened sums of {run.name}"
+        axes.plot(server.opened, sums, color=run.look["colour"], linewidth=0.5, alpha=0.4, label=label)
+    for run in runs:
+        places, mean, window = moving_mean(run.trajectory.participants)
+        style = {"color": ink, "linestyle": _DASHES[run.look["dash"]], "linewidth": 1.2}
+        axes.plot(places, mean, label="true turnout" + (", moving mean" if window > 1 else ""), **style)
+    unit = "sum of weights" if any(run.is_weighted for run in runs) else "clients"
+    axes.set(title="What the server saw: sums with noise", xlabel="round", ylabel=unit)
+    _legend(axes)
 
 
 def _view(every: Sequence[Any]) -> tuple[float, float]:

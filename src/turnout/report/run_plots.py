@@ -141,6 +141,7 @@ class ShownRun:
 def add(page: Page, runs: Sequence[ShownRun]) -> None:
     """Add every plot that the runs have data for."""
     _turnout(page, runs)
+    _seen(page, [run for run in runs if run.trajectory.seen is not None])
     _signal(page, runs)
     _cost(page, runs)
     _averages(page, runs)
@@ -200,12 +201,34 @@ def _strips(page: Page, runs: Sequence[ShownRun], unit: str, relative: bool) -> 
     del axes["yaxis"]["matches"]
     axes[f"yaxis{len(runs) // 2 + 1}" if len(runs) > 1 else "yaxis"]["title"] = {"text": unit}
     caption = "The turnout of each round, and the capacity: thin lines are single rounds, thick ones moving means."
+    if noisy := [run.name for run in runs if run.trajectory.seen is not None]:
+        which = "" if len(noisy) == len(runs) else f" of {', '.join(noisy)}"
+        caption += f" The server{which} does not know this turnout: further down is what it saw instead."
     view = focus(every)
     if view is not None:
         axes["yaxis"]["range"] = view
         caption += _OUTSIDE
     height = 380 if len(runs) < 3 else min(140 * len(runs), 900)
     page.figure(chart(traces, x="Round", y=unit, xaxis={"anchor": axis}, **axes), caption, height=height)
+
+
+def _seen(page: Page, runs: Sequence[ShownRun]) -> None:
+    """Of runs with noise, the opened sums beside the true turnout, one figure per run."""
+    if runs:
+        page.heading("What the server saw")
+    for run in runs:
+        server = run.trajectory.server
+        opened = line(server.opened, server.seen[server.opened], "opened sum, with noise", **run.look, width=0.75)
+        opened["opacity"] = 0.45
+        rounds, mean, window = moving_mean(run.trajectory.participants)
+        true = line(rounds, mean, "true turnout" + (", moving mean" if window > 1 else ""), colour=INK)
+        if len(runs) > 1:
+            page.heading(run.name, level=3)
+        page.figure(
+            chart([opened, true], x="Round", y=f"Sum ({_unit([run])})"),
+            "The server saw these sums with noise, and nothing else of the turnout. The true turnout beside them "
+            "moves as little as the server's gain lets the signal follow the noise.",
+        )
 
 
 _OUTSIDE = " The start lies outside the view: double-click the plot to see it."

@@ -86,12 +86,20 @@ def _facts_of_one(run: ShownRun) -> list[tuple[str, object, str]]:
         ("Rounds", trajectory.rounds, _seed(trajectory)),
         ("Clients", run.clients, "" if run.present == run.clients else f"{run.present:,} at the end"),
         ("Capacity", run.capacity, "at the end" if changes else unit),
-        ("Turnout", _count(tail.mean()), f"± {_count(tail.std())}, last {len(tail)} rounds"),
-        ("Final signal", f"{trajectory.signal[-1]:.4g}", price),
+        (
+            "Turnout" if trajectory.seen is None else "True turnout",
+            _count(tail.mean()),
+            f"± {_count(tail.std())}, last {len(tail)} rounds",
+        ),
     ]
+    if (sums := trajectory.last_seen(TAIL)) is not None:
+        facts.append(("Server saw", _count(sums.mean()), f"± {_count(sums.std())}, with noise"))
+    facts.append(("Final signal", f"{trajectory.signal[-1]:.4g}", price))
     if trajectory.cost is not None:
         off = "of the final averages" if run.gap is None else f"{_percent(run.gap)} off the optimum"
         off += f": {shortfall(trajectory.brought, run.capacity)}".rstrip(": ")
+        if trajectory.seen is not None and run.gap is not None:
+            off += f"; {_percent(_own_gap(run))} at its own turnout"
         facts.append(("Total cost", _amount(trajectory.cost[-1]), off))
     return facts
 
@@ -123,17 +131,24 @@ def _results(runs: Sequence[ShownRun]) -> tuple[list[str], list[list[object]], s
     columns |= {name: list(found) for name, found in shared.items() if len(set(found)) > 1}  # else it stands above
     columns |= {
         "Turnout": [_turnout(run) for run in runs],
+        "Server saw": [_mean_and_spread(run.trajectory.last_seen(TAIL)) for run in runs],
         "Signal": [f"{run.trajectory.signal[-1]:.4g}" for run in runs],
         "Price": ["–" if run.best is None else f"{run.best.price:.4g}" for run in runs],
         "Cost": ["–" if run.trajectory.cost is None else _amount(run.trajectory.cost[-1]) for run in runs],
         "Optimum": ["–" if run.best is None else _amount(run.best.cost) for run in runs],
         "Gap": [_percent(run.gap) for run in runs],
+        "At own turnout": [_percent(_own_gap(run)) for run in runs],
     }
+    noisy = any(run.trajectory.seen is not None for run in runs)
+    if not noisy:
+        del columns["Server saw"], columns["At own turnout"]
     caption = (
-        f"Turnout is the mean ± spread of the last {TAIL} rounds, signal and cost are those at the end, "
-        "price and optimum are exact, and the gap is how far the cost is off the optimum (below 0 only where fewer "
-        "participated, over the whole run, than are needed)."
+        f"Turnout is the mean ± spread of the last {TAIL} rounds, {_SAW if noisy else ''}"
+        "signal and cost are those at the end, price and optimum are exact, and the gap is how far the cost is off the "
+        "optimum (below 0 only where fewer participated, over the whole run, than are needed)."
     )
+    if noisy:
+        caption += " At its own turnout, a run is compared with the optimum for as many as participated."
     return list(columns), [list(row) for row in zip(*columns.values(), strict=True)], caption
 
 
@@ -208,9 +223,21 @@ def _promises(runs: Sequence[ShownRun]) -> tuple[list[str], list[list[object]], 
     return ["Run", "What its reports promise"], rows, caption
 
 
+_SAW = "the server saw sums with noise in its place (or, marked –, the turnout itself), "
+
+
 def _turnout(run: ShownRun) -> str:
-    tail = run.trajectory.last(TAIL)
-    return f"{_count(tail.mean())} ± {_count(tail.std())}"
+    return _mean_and_spread(run.trajectory.last(TAIL))
+
+
+def _own_gap(run: ShownRun) -> float | None:
+    """How far the final cost is off the optimum for as many as participated, in percent."""
+    own = run.trajectory.gap_at_own_turnout
+    return None if own is None else 100.0 * own
+
+
+def _mean_and_spread(values: Any) -> str:
+    return "–" if values is None else f"{_count(values.mean())} ± {_count(values.std())}"
 
 
 def _count(value: float) -> str:

@@ -169,10 +169,11 @@ def _scaled(piece: _Piece, scale: float) -> list[_Piece]:
     (span, heard), nobody = piece, np.empty(0, np.int64)
     if scale == 1.0:
         return [piece]
+    last = heard._replace(scale=heard.scale * scale)
     if span.stop - span.first == 1:
-        return [_Piece(span, heard._replace(scale=heard.scale * scale))]
-    last = _Piece(span._replace(first=span.stop - 1, newcomers=nobody), heard._replace(scale=scale))
-    return [_Piece(span._replace(stop=span.stop - 1), heard), last]
+        return [_Piece(span, last)]
+    before = _Piece(span._replace(stop=span.stop - 1), heard._replace(scale=1.0))
+    return [before, _Piece(span._replace(first=span.stop - 1, newcomers=nobody), last)]
 
 
 class _Pace:

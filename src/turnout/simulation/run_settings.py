@@ -102,7 +102,7 @@ def run_from_settings(table: Table) -> Run:
         keep=keep_from_settings(table.table("keep", {})),
         observer=observer_with(_observer(table, noise, schedule, rounds, len(problem)), noise),
     )
-    table.ignore(*FLEET_KEYS)
+    table.ignore("start", "noise", *FLEET_KEYS)
     table.finish()
     run.seen_by.check(run.mechanism)
     return run
@@ -126,7 +126,7 @@ def continuation(before: Trajectory, rounds: int, engine: str = "auto", mechanis
         start=before,
         schedule=schedule_from_settings(Table(settings["schedule"], "schedule")),
         averaging=Averaging(**settings["averaging"]),
-        noise=None,
+        noise=noise_from_settings(Table(settings["noise"], "noise")) if "noise" in settings else None,
         keep=None,
         observer=observer_of(settings),
     )

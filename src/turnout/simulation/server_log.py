@@ -40,6 +40,7 @@ class ServerLog:
         noise: what is added to the total of each round before the server sees it, shape (rounds,); None: nothing.
         seen: what the server saw of each round, shape (rounds,), not a number where nothing was opened; None: the
             totals.
+        all_opened: whether there is a sum to see in every round.
     """
 
     controller: Controller
@@ -51,6 +52,7 @@ class ServerLog:
     heard: Heard = EVERYONE
     noise: npt.NDArray[np.int64] | None = None
     seen: Array | None = None
+    all_opened: bool = True
 
     @classmethod
     def start(
@@ -63,6 +65,7 @@ class ServerLog:
         if noise is not None:
             log.noise = noise.seeded(seed, 0, rounds)
             log.seen = np.where(np.isfinite(noise.sigmas(0, rounds)), 0.0, np.nan)
+            log.all_opened = noise.every == 1
         return log
 
     @classmethod
@@ -105,8 +108,7 @@ class ServerLog:
     @property
     def compiled_controller(self) -> IntegralController | None:
         """The controller, if a compiled loop may take its `integral_signal` for the whole of `server_step`."""
-        opened = self.seen is None or not np.isnan(self.seen).any()
-        compiled = type(self.controller) is IntegralController and self.heard.reach is None and opened
+        compiled = type(self.controller) is IntegralController and self.heard.reach is None and self.all_opened
         return self.controller if compiled else None  # type: ignore[return-value]
 
     @property
@@ -120,9 +122,10 @@ class ServerLog:
         round, heard = self.server.round, self.heard
         seen: float = total
         if self.noise is not None and self.seen is not None:
-            seen = float(self.seen[round]) + total + int(self.noise[round])  # not a number stays none
-            self.seen[round] = seen
-            heard = heard._replace(enough=heard.enough and not math.isnan(seen))
+            if self.all_opened or not math.isnan(self.seen[round]):
+                self.seen[round] = seen = total + self.noise.item(round)
+            else:
+                seen, heard = math.nan, heard._replace(enough=False)  # there is no sum
         self.server = server_step(self.controller, self.server, seen, self.capacity, heard)
         self.participants[round], self.capacities[round] = total, self.capacity
         self.signal[round + 1] = self.server.signals[-1]

@@ -46,6 +46,7 @@ class Setup:
     observer: Observer
     noise: SumNoise | None = None
     earlier: list[dict[str, Any]] = field(default_factory=list)  # the parts of a run continued with another mechanism
+    heaviest_before: int = 1  # of the clients of a run that is continued, perhaps with another problem
 
     def trajectory(self, engine: str, why: str) -> Trajectory:
         """What the run gave, so far."""
@@ -85,7 +86,8 @@ class Setup:
         if self.observer.sees == SUM:
             found["observer"] = {"sees": self.observer.sees, "honest": self.observer.honest}
         if self.noise is not None:
-            found |= {"noise": self.noise.settings(), "heaviest": self.observer.heaviest}
+            heaviest = max(self.observer.heaviest, self.heaviest_before)
+            found |= {"noise": self.noise.settings(), "heaviest": heaviest}
         if self.observer.assuming:
             found["observer"] = found.get("observer", {}) | {"assuming": list(self.observer.assuming)}
         return found | ({"earlier": self.earlier} if self.earlier else {})
@@ -131,7 +133,8 @@ def set_up(
     log = ServerLog.resume(before, controller, problem.capacity, rounds, noise, seed)
     earlier = _earlier(before, problem, mechanism, averaging, seed)
     check_parts(earlier, observer)
-    return Setup(problem, schedule, clients, log, recorder, observer, noise, earlier)
+    heaviest = int(before.provenance.get("heaviest", 1))
+    return Setup(problem, schedule, clients, log, recorder, observer, noise, earlier, heaviest)
 
 
 def observer_with(observer: Observer | None, noise: SumNoise | None) -> Observer:
@@ -176,7 +179,8 @@ def _continued(noise: SumNoise | None, before: Trajectory) -> SumNoise | None:
     held = None if known is None else noise_from_settings(Table(known, "noise"))
     if noise is not None and noise != held:
         remedy = "leave noise out when continuing, or start a run of its own"
-        raise invalid("noise", f"as in the run to continue, {held}", noise, remedy)
+        told = "none, since the run to continue had none" if held is None else f"as in the run to continue, {held}"
+        raise invalid("noise", told, noise, remedy)
     return held
 
 

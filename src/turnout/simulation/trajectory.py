@@ -71,6 +71,11 @@ class ServerRecord:
         sums = "exact sums" if self.noise is None else f"sums with noise of sigma {self.noise['sigma']:g}"
         return f"ServerRecord({len(self.signal)} rounds, {sums})"
 
+    @property
+    def opened(self) -> npt.NDArray[np.int64]:
+        """The rounds whose sum was opened, in order."""
+        return np.flatnonzero(~np.isnan(self.seen))
+
     def save(self, path: str | Path) -> None:
         """Write it as a CSV file (round, signal, seen, capacity), whole or not at all.
 
@@ -184,6 +189,19 @@ class Trajectory:
         return None if self.cost is None or self.best is None else float(self.cost[-1]) / self.best.cost - 1.0
 
     @property
+    def gap_at_own_turnout(self) -> float | None:
+        """The final cost above the least with which averages add up to as much as these; None where it is not known.
+
+        Noise moves the turnout of a run a little, and with it the cost: this part of `gap` says nothing about who
+        participates.
+        """
+        if self.cost is None or self.problem is None or not self.brought:
+            return None
+        who = np.flatnonzero(self._members)
+        weights = None if self.problem.weights is None else self.problem.weights[who]
+        return float(self.cost[-1]) / optimum(Problem(self.problem.costs[who], self.brought, weights)).cost - 1.0
+
+    @property
     def brought(self) -> float | None:
         """What the members' final averages add up to (by weight), to compare with the capacity."""
         if self.state is None or self.problem is None:
@@ -200,6 +218,21 @@ class Trajectory:
         """The turnout of the last rounds."""
         return self.participants[-rounds:]
 
+    def last_seen(self, rounds: int = 400) -> Array | None:
+        """The sums with noise that were opened in the last rounds; None where there are none."""
+        tail = np.empty(0) if self.seen is None else self.seen[-rounds:]
+        opened: Array = tail[~np.isnan(tail)]
+        return opened if len(opened) else None
+
+    def seen_in_words(self, rounds: int = 400) -> str | None:
+        """Mean and spread of the sums with noise that were opened in the last rounds; None where there is no noise."""
+        if self.seen is None:
+            return None
+        tail = self.last_seen(rounds)
+        if tail is None:
+            return f"no sum in the last {rounds:,} rounds"
+        return f"{tail.mean():,.1f} ± {tail.std():,.1f} in {len(tail):,} opened sum{'s' * (len(tail) > 1)}, with noise"
+
     def __repr__(self) -> str:
         tail = self.last()
         clients = self.provenance.get("clients", "?")
@@ -215,7 +248,8 @@ class Trajectory:
         facts: dict[str, object] = {"rounds": self.rounds, "clients": given.get("clients"), "seed": given.get("seed")}
         if "mechanism" in given:
             facts |= {"mechanism": mechanisms_in_words(given), "privacy": privacy_in_words(given)}
-        facts |= {"capacity": float(self.capacity[-1]), "turnout": turnout, "signal": f"{self.signal[-1]:.4g}"}
+        facts |= {"capacity": float(self.capacity[-1]), "turnout": turnout, "server saw": self.seen_in_words()}
+        facts["signal"] = f"{self.signal[-1]:.4g}"
         if self.cost is not None:
             quick = self.problem is not None and len(self.problem) <= _SHOWN_WITH_GAP
             gap = (

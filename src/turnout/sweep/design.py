@@ -24,7 +24,7 @@ from turnout.version import __version__
 _Point = dict[str, Any]
 """Settings by their dotted names."""
 
-_TABLES = ("mechanism", "population", "controller", "start", "schedule", "averaging")
+_TABLES = ("mechanism", "population", "controller", "start", "schedule", "averaging", "noise")
 """The settings that are tables: a sweep may try several of each, every one with parameters of its own."""
 
 _VARIED = (*_TABLES, "capacity", "rounds", "engine")

@@ -130,7 +130,15 @@ def _prepare(settings: str, asks: Asks) -> _Prepared:
         begun = run.start if isinstance(run.start, Prior) else None
         forecast = (
             100.0
-            * predict(run.problem, run.mechanism, run.rounds, run.controller, start=begun, averaging=run.averaging).gap
+            * predict(
+                run.problem,
+                run.mechanism,
+                run.rounds,
+                run.controller,
+                start=begun,
+                averaging=run.averaging,
+                noise=run.noise,
+            ).gap
         )
     best = optimum(run.schedule.problem_at(run.rounds - 1, run.problem))
     return _Prepared(run, best, promise, total, forecast)

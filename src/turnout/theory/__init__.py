@@ -1,10 +1,10 @@
-"""Where a run settles, how fast, and which gain: `predict`, `tune` and `tune_floor`; the turnouts that can be reached.
+"""Where a run settles, how fast, and which gain: forecasts (`predict`, `predict_change`) and tuning.
 
 Numbers from equations, checked against simulations.
 """
 
 from turnout.theory.feasibility import check_feasible, reachable
-from turnout.theory.fixed_point import Forecast, predict
+from turnout.theory.fixed_point import Forecast, predict, predict_change
 from turnout.theory.noise_response import TurnoutErrors
 from turnout.theory.tuning import FloorTuning, Tuning, tune, tune_floor, unstable
 
@@ -15,6 +15,7 @@ __all__ = [
     "TurnoutErrors",
     "check_feasible",
     "predict",
+    "predict_change",
     "reachable",
     "tune",
     "tune_floor",

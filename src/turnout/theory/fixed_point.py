@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from turnout.algorithm import (
     SMALLEST_AVERAGE,
     Averaging,
     Controller,
     FallingGainController,
+    Heard,
     Mechanism,
     Prior,
     ServerState,
@@ -23,7 +26,7 @@ from turnout.errors import invalid
 from turnout.problem import Array, Optimum, Problem, optimum, rising_root
 from turnout.theory.feasibility import check_feasible
 from turnout.theory.mean_field import MeanField, Moments
-from turnout.theory.noise_response import TurnoutErrors, turnout_errors
+from turnout.theory.noise_response import TurnoutErrors, errors_after_a_change, turnout_errors
 
 _EXACT = 20_000_000  # client-rounds that are computed one by one; later rounds in larger steps
 _STRIDE = 0.1  # later: the step in the logarithm of the round
@@ -151,7 +154,7 @@ def predict(
         spread = turnout_spread(field, signal, moments, controller, noise)
     else:
         exact = exact or max(40, _EXACT // len(problem))
-        moments, path, turnouts = _follow(field, rounds, best, controller, start, exact)
+        moments, path, turnouts = _follow(field, rounds, best, _Server(field, controller, noise), start, exact)
         signal = _late_signal(path)
         if isinstance(controller, FallingGainController):
             off = turnouts - problem.capacity
@@ -160,6 +163,80 @@ def predict(
         spread = errors.spread if errors else turnout_spread(field, signal, moments, controller, noise)
     deviation = np.sqrt(moments.variance)
     return Forecast(moments.mean, deviation, signal, field.cost(moments), best, rounds, spread, path, errors)
+
+
+_FOLLOWED, _BEFORE = 600, 400
+"""Clients that are followed after a change (of more, evenly chosen ones stand for all), and the rounds before it that
+are followed one by one."""
+
+
+def predict_change(
+    problem: Problem,
+    mechanism: Mechanism,
+    controller: FallingGainController,
+    noise: SumNoise,
+    *,
+    at: int,
+    rounds: int,
+    capacity: float | None = None,
+    staying: Any = None,
+    start: Prior | None = None,
+) -> TurnoutErrors:
+    """The turnout's error after a change that the server knows of: clients that leave, another capacity, or both.
+
+    The server scales the signal at once. Then averages find their new places, which takes as many rounds as they are
+    old, and the price moves with them.
+
+    Args:
+        problem: the clients and the capacity before the change.
+        mechanism: how intent becomes a probability.
+        controller: the server.
+        noise: on the sums that the server sees.
+        at: the round of the change.
+        rounds: that are followed from then on.
+        capacity: from then on; unchanged, unless given.
+        staying: the clients that stay, as anything that indexes an array; all, unless given.
+        start: where averages began; None is the paper's start.
+
+    Raises:
+        ValueError: the clients that stay cannot bring the capacity.
+
+    Example:
+        >>> from turnout import Classical, Prior, paper_population
+        >>> problem, noise = paper_population().problem(600), SumNoise(497.4, early=300, early_sigma=133.6)
+        >>> server = FallingGainController(0.00064, initial=10.0, early=300)
+        >>> predict_change(problem, Classical(), server, noise, at=5000, rounds=5000, capacity=300, start=Prior(0.5))
+        TurnoutErrors(± 23.0 after 1197 rounds)
+    """
+    before = predict(problem, mechanism, at, controller, start=start, noise=noise, exact=min(at, _BEFORE))
+    chosen = np.arange(len(problem))[slice(None) if staying is None else staying]
+    weights = np.broadcast_to(problem.unit_weights, len(problem))
+    brought, wanted = float(weights[chosen].sum()), problem.capacity if capacity is None else capacity
+    scale = (wanted / brought) / (problem.capacity / problem.most)
+
+    def field_of(clients: npt.NDArray[np.intp]) -> MeanField:
+        own = None if problem.weights is None else weights[clients]
+        asked = wanted * float(weights[clients].sum()) / brought
+        some = Problem(problem.costs[clients], asked, own)
+        check_feasible(some, mechanism[clients])
+        return MeanField(some, mechanism[clients])
+
+    few = chosen[:: -(-len(chosen) // _FOLLOWED)]
+    sample, moments = field_of(few), Moments(before.average[few], before.deviation[few] ** 2)
+    state = controller.scaled(controller.start()._replace(signal=before.signal, rounds=math.inf), scale)
+    behind, gains, off = at + (1.0 if start is None else start.rounds), np.zeros(rounds), np.empty(rounds)
+    for round in range(rounds):
+        chance, covariance = sample.expected(state.signal, moments)
+        moments = sample.after(moments, chance, covariance, behind + round + 1.0)
+        turnout = sample.brought(chance)
+        off[round] = turnout / sample.problem.capacity - 1.0
+        if noise.is_opened(at + round):
+            gains[round] = controller.gain(state.rounds, state.falls)
+            state = controller.step(state, turnout, sample.problem.capacity)
+    everyone, sigmas = field_of(chosen), noise.sigmas(at, at + rounds) * noise.factor
+    unrest = 0.5 * controller.floor * (noise.sigma * noise.factor / problem.capacity) ** 2
+    fixed_point = long_run(everyone, optimum(everyone.problem).price)
+    return errors_after_a_change(everyone, fixed_point, gains, sigmas, behind, unrest, wanted * off)
 
 
 def _late_signal(path: _Path) -> float:
@@ -210,7 +287,7 @@ def turnout_spread(
 
 
 def _follow(
-    field: MeanField, rounds: int, best: Optimum, controller: Controller | None, start: Prior | None, exact: int
+    field: MeanField, rounds: int, best: Optimum, server: _Server, start: Prior | None, exact: int
 ) -> tuple[Moments, _Path, Array]:
     """The mean-field path: round by round at first, then in strides of the logarithm of the round.
 
@@ -218,7 +295,6 @@ def _follow(
     """
     clients = len(field.problem)
     exact = min(rounds, exact)
-    server = _Server(field, controller)
     number = int(np.clip(_EXACT // clients, 16, _POINTS))
     marks = {0, *np.unique(np.geomspace(1, rounds - 1, number).astype(int)).tolist()}
     # The paper's start: everyone takes part in round 0, which is all the history there is.
@@ -274,10 +350,10 @@ def _distance(mean: Array, deviation: Array, best: Optimum) -> Array:
 
 
 class _Server:
-    """The controller on expected turnouts, or, without one, the signal that balances each round."""
+    """The controller on expected turnouts that are opened, or, without one, the signal that balances each round."""
 
-    def __init__(self, field: MeanField, controller: Controller | None) -> None:
-        self._field, self._controller = field, controller
+    def __init__(self, field: MeanField, controller: Controller | None, noise: SumNoise | None) -> None:
+        self._field, self._controller, self._noise = field, controller, noise
         self.deciding = 1.0
         if controller is not None:
             self._state = ServerState.start(controller)
@@ -294,4 +370,5 @@ class _Server:
     def see(self, turnout: float) -> None:
         """A round is over, with this turnout."""
         if self._controller is not None:
-            self._state = server_step(self._controller, self._state, turnout, self._field.problem.capacity)
+            heard = Heard(enough=self._noise is None or self._noise.is_opened(self._state.round))
+            self._state = server_step(self._controller, self._state, turnout, self._field.problem.capacity, heard)

@@ -29,9 +29,6 @@ _GROUPS = 5
 SETTLED = 1.5
 """The turnout is settled where its root mean square error stays below so many times its last value."""
 
-_OFF_BY = 0.2
-"""After a change that the server knows of, the scaled signal is taken to be off by this share of the capacity."""
-
 
 @dataclass(frozen=True, eq=False)
 class TurnoutErrors:
@@ -39,12 +36,11 @@ class TurnoutErrors:
 
     Attributes:
         error: the root mean square error of each round, shape (rounds,).
-        settling_rounds: from then on the error stays within 1.5 times its last value.
-        spread: the root mean square error over the settled rounds.
-        mean: the standard deviation of the mean turnout over the whole run.
+        settling_rounds: from then on the error stays within 1.5 times its last value; after a change, within 1.5
+            times what noise and coins alone make of it at the end. None: not within these rounds.
+        spread: the root mean square error over the settled rounds; where it does not settle, of the last one.
+        mean: the standard deviation of the mean turnout over all these rounds.
         variance: of each client's average at the end, by the noise alone, shape (clients,).
-        resettling_rounds: the same as settling_rounds, counted from a change that the server knows of; None: longer
-            than the run.
 
     Example:
         >>> from turnout import Classical, FallingGainController, Prior, SumNoise, paper_population, predict
@@ -54,14 +50,14 @@ class TurnoutErrors:
     """
 
     error: Array
-    settling_rounds: int
+    settling_rounds: int | None
     spread: float
     mean: float
     variance: Array
-    resettling_rounds: int | None
 
     def __repr__(self) -> str:
-        return f"TurnoutErrors(± {self.spread:.1f} after {self.settling_rounds} rounds)"
+        when = "not settled" if self.settling_rounds is None else f"after {self.settling_rounds} rounds"
+        return f"TurnoutErrors(± {self.spread:.1f} {when})"
 
 
 def turnout_errors(
@@ -87,19 +83,35 @@ def turnout_errors(
     """
     model = _Model(field, signal, average)
     sigmas = np.zeros(rounds) if noise is None else noise.sigmas(0, rounds) * noise.factor
-    behind = 1.0 if start is None else start.rounds
-    gains = controller.gains(rounds)
-    covariance = np.zeros((model.size, model.size))
-    variances, covariance = model.follow(covariance, gains, sigmas, behind)
     offset = np.zeros(rounds)
     if bias is not None:
         offset[: len(bias)] = bias
-    error = np.sqrt(variances + offset**2)
-    settled = _settled(error, error[-1])
-    spread = math.sqrt(float(np.mean(np.square(error[settled:]))))
-    mean = math.sqrt(float(covariance[-1, -1])) / rounds
-    again = model.again(covariance, controller, float(sigmas[-1]), behind + rounds, min(rounds, 4000), float(error[-1]))
-    return TurnoutErrors(error, settled, spread, mean, model.of_clients(covariance), again)
+    opened, gains = np.isfinite(sigmas), np.zeros(rounds)
+    gains[opened] = controller.gains(int(opened.sum()))  # the server learns nothing in the other rounds
+    return model.errors(gains, sigmas, 1.0 if start is None else start.rounds, offset)
+
+
+def errors_after_a_change(
+    field: MeanField,
+    fixed_point: tuple[float, Array],
+    gains: Array,
+    sigmas: Array,
+    behind: float,
+    unrest: float,
+    bias: Array,
+) -> TurnoutErrors:
+    """Follow the errors of the turnout from a change on.
+
+    Args:
+        field: the clients that are left, their mechanism, and the capacity from then on.
+        fixed_point: (signal, averages), where they will settle.
+        gains: of the server in these rounds; 0 where no sum is opened.
+        sigmas: of the noise of the opened sums.
+        behind: the rounds that the averages are old.
+        unrest: the variance of the logarithm of the signal at the change.
+        bias: the mean error of the turnout in these rounds, from the mean-field path.
+    """
+    return _Model(field, *fixed_point).errors(gains, sigmas, behind, bias, unrest, is_change=True)
 
 
 def response_to_signal(field: MeanField, signal: float, average: Array) -> tuple[float, float]:
@@ -108,10 +120,11 @@ def response_to_signal(field: MeanField, signal: float, average: Array) -> tuple
     return model.slope, float(model.coins.sum())
 
 
-def _settled(error: Array, last: float) -> int:
-    """The first round from which the error stays within its bound."""
+def _settled(error: Array, last: float) -> int | None:
+    """The first round from which the error stays within its bound; None: it does not."""
     beyond = np.flatnonzero(error > SETTLED * last)
-    return int(beyond[-1]) + 1 if len(beyond) else 0
+    settled = int(beyond[-1]) + 1 if len(beyond) else 0
+    return settled if settled < len(error) else None
 
 
 class _Model:
@@ -149,17 +162,14 @@ class _Model:
         self.size = len(groups) + 2
         self.turnout = np.concatenate([[self.slope], self.response, [0.0]])
 
-    def follow(self, covariance: Array, gains: list[float], sigmas: Array, behind: float) -> tuple[Array, Array]:
+    def follow(self, covariance: Array, gains: Array, sigmas: Array, behind: float) -> tuple[Array, Array]:
         """The variance of the turnout in each round, and the covariance at the end."""
         tossed, variances = float(self.coins.sum()), np.empty(len(gains))
-        for round, gain in enumerate(gains):
+        for round, gain in enumerate(gains.tolist()):
             variances[round] = self.turnout @ covariance @ self.turnout + tossed
-            sigma = float(sigmas[round])
-            opened = math.isfinite(sigma)
-            gain = gain if opened else 0.0
             step, noises = self._step(gain / self.capacity, behind + round + 1.0)
             covariance = step @ covariance @ step.T + noises
-            covariance[0, 0] += (gain / self.capacity * sigma) ** 2 if opened else 0.0
+            covariance[0, 0] += (gain / self.capacity * float(sigmas[round])) ** 2 if gain else 0.0
         return variances, covariance
 
     def _step(self, gain: float, rounds: float) -> tuple[Array, Array]:
@@ -175,28 +185,20 @@ class _Model:
         coins[inner, inner - 1] = self.in_averages / rounds
         return step, (coins * self.coins) @ coins.T
 
+    def errors(
+        self, gains: Array, sigmas: Array, behind: float, bias: Array, unrest: float = 0.0, is_change: bool = False
+    ) -> TurnoutErrors:
+        """The error of each round, from the variances and the mean errors."""
+        covariance = np.zeros((self.size, self.size))
+        covariance[0, 0] = unrest
+        variances, covariance = self.follow(covariance, gains, sigmas, behind)
+        error = np.sqrt(variances + bias**2)
+        settled = _settled(error, math.sqrt(variances[-1]) if is_change else error[-1])
+        late = error[-1:] if settled is None else error[settled:]
+        spread = math.sqrt(float(np.mean(np.square(late))))
+        mean = math.sqrt(float(covariance[-1, -1])) / len(error)
+        return TurnoutErrors(error, settled, spread, mean, self.of_clients(covariance))
+
     def of_clients(self, covariance: Array) -> Array:
         """The variance of each client's average: a group's error is shared as its response to the signal is."""
         return np.diag(covariance)[1:-1] @ np.square(self._share)
-
-    def again(
-        self,
-        covariance: Array,
-        controller: FallingGainController,
-        sigma: float,
-        behind: float,
-        rounds: int,
-        last: float,
-    ) -> int | None:
-        """The rounds until the turnout is settled again after a change that the server knows of."""
-        state = controller.scaled(controller.start()._replace(rounds=math.inf), 0.5)
-        gains = [controller.gain(state.rounds + round) for round in range(rounds)]
-        sigmas = np.full(rounds, sigma)
-        variances, _ = self.follow(covariance, gains, sigmas, behind)
-        off = np.empty(rounds)
-        left = _OFF_BY * self.capacity
-        for round, gain in enumerate(gains):
-            off[round] = left
-            left *= 1.0 - gain * self.slope / self.capacity
-        settled = _settled(np.sqrt(variances + off**2), last)
-        return settled if settled < rounds else None

@@ -128,7 +128,7 @@ class FloorTuning:
         floor: recommended.
         signal: where the signal settles.
         coins: the turnout's spread by the clients' coins alone, which no server can lower.
-        early: the rounds in which the gain falls.
+        early: the opened sums after which the gain is the floor.
         choices: other floors, from small to large, with the recommended one among them.
 
     Example:
@@ -198,7 +198,7 @@ def tune_floor(problem: Problem, mechanism: Mechanism, noise: SumNoise, rounds: 
         return FloorChoice(floor, math.sqrt(coins + (coins + variance) * g / (2.0 - g)), noise.every / g)
 
     choices = tuple(choice(min(1.0, best * factor)) for factor in _FACTORS)
-    return FloorTuning(best, signal, math.sqrt(coins), noise.early or None, choices)
+    return FloorTuning(best, signal, math.sqrt(coins), noise.early // noise.every or None, choices)
 
 
 def unstable(problem: Problem, mechanism: Mechanism, controller: IntegralController) -> str:

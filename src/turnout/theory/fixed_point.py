@@ -221,22 +221,36 @@ def predict_change(
         check_feasible(some, mechanism[clients])
         return MeanField(some, mechanism[clients])
 
+    scaled = controller.scaled(controller.start()._replace(signal=before.signal, rounds=math.inf), scale)
+    everyone, behind = field_of(chosen), at + (1.0 if start is None else start.rounds)
     few = chosen[:: -(-len(chosen) // _FOLLOWED)]
-    sample, moments = field_of(few), Moments(before.average[few], before.deviation[few] ** 2)
-    state = controller.scaled(controller.start()._replace(signal=before.signal, rounds=math.inf), scale)
-    behind, gains, off = at + (1.0 if start is None else start.rounds), np.zeros(rounds), np.empty(rounds)
-    for round in range(rounds):
-        chance, covariance = sample.expected(state.signal, moments)
-        moments = sample.after(moments, chance, covariance, behind + round + 1.0)
-        turnout = sample.brought(chance)
-        off[round] = turnout / sample.problem.capacity - 1.0
-        if noise.is_opened(at + round):
-            gains[round] = controller.gain(state.rounds, state.falls)
-            state = controller.step(state, turnout, sample.problem.capacity)
-    everyone, sigmas = field_of(chosen), noise.sigmas(at, at + rounds) * noise.factor
+    moments = Moments(before.average[few], before.deviation[few] ** 2)
+    sigmas = noise.sigmas(at, at + rounds) * noise.factor
+    gains, off = _after_a_change(field_of(few), moments, controller, scaled, np.isfinite(sigmas), behind)
     unrest = 0.5 * controller.floor * (noise.sigma * noise.factor / problem.capacity) ** 2
     fixed_point = long_run(everyone, optimum(everyone.problem).price)
     return errors_after_a_change(everyone, fixed_point, gains, sigmas, behind, unrest, wanted * off)
+
+
+def _after_a_change(
+    field: MeanField,
+    moments: Moments,
+    controller: FallingGainController,
+    state: Any,
+    opened: Array,
+    behind: float,
+) -> tuple[Array, Array]:
+    """(the gain of each round, 0 where no sum is opened; the mean error of the turnout, in capacities)."""
+    gains, off = np.zeros(len(opened)), np.empty(len(opened))
+    for round, is_opened in enumerate(opened.tolist()):
+        chance, covariance = field.expected(state.signal, moments)
+        moments = field.after(moments, chance, covariance, behind + round + 1.0)
+        turnout = field.brought(chance)
+        off[round] = turnout / field.problem.capacity - 1.0
+        if is_opened:
+            gains[round] = controller.gain(state.rounds, state.falls)
+            state = controller.step(state, turnout, field.problem.capacity)
+    return gains, off
 
 
 def _late_signal(path: _Path) -> float:

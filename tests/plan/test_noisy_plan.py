@@ -96,6 +96,16 @@ def test_it_says_when_the_crowd_is_too_small(clients, sensible):
         assert told.startswith("not sensible for 200 clients: the noise alone makes the turnout wrong by 6.")
 
 
+def test_there_is_no_forecast_where_the_noise_is_too_large():
+    """It would be false: at 120 clients and epsilon 0.1 it said 0.00 %, and a run had 6.8 %."""
+    found = plan(Goal(guessed(1.0, 120), 500, budget=0.1, observer="noisy-sum", guessed=True))
+    assert found.outlook.noise is None
+    (rejected,) = (other for other in found.others if other.name == "noise on the sum")
+    assert rejected.mechanism is None
+    told = "the noise makes the turnout wrong by more than 25 %, and there is no forecast (sensible from some "
+    assert told in rejected.against_it
+
+
 def test_it_says_when_it_is_settled_again():
     found = planned()
     told = settled_again(found.goal, found.outlook, found.start)

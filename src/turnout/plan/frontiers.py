@@ -39,9 +39,6 @@ _CROWDS = (1.0 / 6.0, 1.0, 10.0)
 
 _SMALLEST, _LARGE = 20, 200_000
 
-_TOO_WRONG = 0.25
-"""Of the capacity: where the noise alone makes the turnout's error larger, the forecast does not hold."""
-
 _CLOSE = 0.0005  # of the optimum: a curve ends once its gap is smaller
 _BETAS = (3.5, 1.0)  # of the paper's coin
 
@@ -338,11 +335,10 @@ def _point(maker: Maker, total: float, known: dict[Any, float | None]) -> _Point
     epsilon = known[key]
     if epsilon is None:
         return "its smallest epsilon per report gives away more"
-    if not maker.is_feasible(epsilon):
-        return "within the total, its coin alone misses the capacity"
+    unfit = maker.unfit(epsilon)
+    if unfit:
+        return f"within the total, {unfit}"
     errors = _turnout_error(maker, epsilon) if isinstance(maker, NoiseMaker) else None
-    if errors is not None and errors.by_noise > _TOO_WRONG:
-        return f"the noise makes the turnout wrong by more than {100 * _TOO_WRONG:.0f} %, and there is no forecast"
     return _Point(maker.account(epsilon).epsilon, total, epsilon, maker.gap(epsilon), turnout=errors)
 
 

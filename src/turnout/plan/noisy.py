@@ -19,6 +19,9 @@ from turnout.theory import Forecast, predict, predict_change, tune_floor
 SENSIBLE = 0.05
 """Of the capacity: where the noise alone makes the turnout's error larger, it is not sensible."""
 
+TOO_WRONG = 0.25
+"""Of the capacity: where the noise alone makes the turnout's error larger, the forecast does not hold. It is linear."""
+
 _FOLLOWED = 10_000  # rounds after a change
 _STEP = 0.01  # of the capacity, for the slope of the price
 
@@ -43,6 +46,17 @@ class NoiseMaker(Maker):
     def gap(self, epsilon: float) -> float:
         """The expected gap after the planned rounds, above the optimum of the run's own turnout."""
         return self.outlook(epsilon).gap
+
+    def unfit(self, epsilon: float) -> str:
+        """Why it cannot be used: also where the noise is so large that there is no forecast."""
+        told, problem = super().unfit(epsilon), self.goal.problem
+        if told or error_by_noise(self.outlook(epsilon)) <= TOO_WRONG * problem.capacity:
+            return told
+        least = least_clients(self.outlook(epsilon), len(problem), problem.capacity)
+        return (
+            f"the noise makes the turnout wrong by more than {100 * TOO_WRONG:.0f} %, and there is no forecast "
+            f"(sensible from some {least:,} such clients on)"
+        )
 
     def outlook(self, epsilon: float) -> Outlook:
         """The forecast of the planned run."""

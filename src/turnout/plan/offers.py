@@ -211,12 +211,14 @@ class Maker:
         """What must hold for its accounts."""
         return self.seen_by.assumptions(self.make(1.0))
 
-    def is_feasible(self, epsilon: float) -> bool:
-        """Whether it can meet the capacity."""
+    def unfit(self, epsilon: float) -> str:
+        """Why it cannot be used with this epsilon; empty if it can."""
         if self.releases_once:
-            return True
+            return ""
         least, most = reachable(self.goal.problem, self.make(epsilon))
-        return least * (1.0 + 1e-9) < self.goal.problem.capacity < most * (1.0 - 1e-9) or most == self.goal.problem.most
+        capacity = self.goal.problem.capacity
+        meets = least * (1.0 + 1e-9) < capacity < most * (1.0 - 1e-9) or most == self.goal.problem.most
+        return "" if meets else "its coin alone misses the capacity"
 
     def gap(self, epsilon: float) -> float:
         """The expected gap after the planned rounds (in the limit, where that makes no difference)."""
@@ -279,7 +281,7 @@ def smallest_within(maker: Maker, gap: float) -> float | None:
     low, high = (0.25 if maker.releases_once else SMALLEST), LARGEST
 
     def excess(epsilon: float) -> float:
-        return math.log(max(maker.gap(epsilon), 1e-12) / gap) if maker.is_feasible(epsilon) else math.inf
+        return math.log(max(maker.gap(epsilon), 1e-12) / gap) if not maker.unfit(epsilon) else math.inf
 
     above, below = excess(low), excess(high)
     if below > 0.0:

@@ -156,8 +156,9 @@ def _answer(maker: Maker, goal: Goal) -> Offer:
         if epsilon is None:
             told = f"even its smallest epsilon gives away more than {shown(goal.budget)} in {goal.rounds:,} rounds"
             return Offer(maker.name, None, against_it=told)
-        if not maker.is_feasible(epsilon):
-            told = f"within the budget (epsilon {epsilon:.3g} per report) its coin alone misses the capacity"
+        unfit = maker.unfit(epsilon)
+        if unfit:
+            told = f"within the budget (epsilon {epsilon:.3g} per {maker.per}) {unfit}"
             return Offer(maker.name, None, against_it=told)
         return maker.offer(epsilon)
     assert goal.gap is not None  # a goal has one of the two
@@ -223,7 +224,7 @@ def _nearest(goal: Goal) -> str:
 
 def _closest(goal: Goal) -> list[str]:
     """The smallest gap of all offers, whatever the budget."""
-    able = [maker for maker in all_makers(goal) if not maker.against_it and maker.is_feasible(LARGEST)]
+    able = [maker for maker in all_makers(goal) if not maker.against_it and not maker.unfit(LARGEST)]
     offers = [maker.offer(LARGEST) for maker in able]
     found = [(maker.outlook(LARGEST).gap, maker.name) for maker in able]
     if not found:

@@ -106,6 +106,20 @@ def test_there_is_no_forecast_where_the_noise_is_too_large():
     assert told in rejected.against_it
 
 
+def test_gaps_are_compared_after_the_planned_rounds():
+    """In the long run memoized has the smaller gap at a total of 12, but not after 300 rounds."""
+    found = plan(Goal(guessed(1.0, 300), 300, budget=12.0, observer="noisy-sum", guessed=True))
+    assert found.outlook.noise is not None
+    assert all(found.outlook.gap < other.gap for other in found.others)
+
+
+@pytest.mark.parametrize("rounds", [10, 20, 40, 200])
+def test_early_noise_is_smaller_or_there_is_none(rounds):
+    noise = Goal(guessed(1.0, 100), rounds, budget=8.0, observer="noisy-sum").noise(8.0)
+    assert noise.early_sigma is None or noise.early_sigma < 0.8 * noise.sigma
+    assert (noise.early_sigma is None) == (rounds < 100)
+
+
 def test_it_says_when_it_is_settled_again():
     found = planned()
     told = settled_again(found.goal, found.outlook, found.start)

@@ -126,6 +126,9 @@ def attack_case(
     chosen = dataclasses.replace(run, mechanism=case.mechanism)
     if case.budget is None or case.budget >= run.rounds:
         return attack_run(chosen.go(**options), checkpoints, sees=sees, progress=progress)
+    if run.noise is not None:  # after the stop clients act on averages, which are public only where reports are seen
+        remedy = "leave it out: the noise limits the total of the whole run"
+        raise invalid("budget", "left out for a run with noise on the sums", case.budget, remedy)
     before, whole = _run_with_budget(chosen, case.budget, **options)
     return attack_run(whole, checkpoints, after=before, sees=sees, progress=progress)
 

@@ -104,7 +104,8 @@ def _targets(paths: list[Path], compare: bool, given: dict[str, Any], observer: 
     if compare and named & {"mechanism", "epsilon", "beta", "budget"}:
         raise invalid("--compare", "given without a mechanism", "one", "leave out --mechanism, --epsilon and so on")
     run, budget = _fresh(settings[0] if settings else None, given), given["budget"]
-    cases = usual_cases(run.problem) if compare else [AttackCase(_name(run, budget), run.mechanism, budget)]
+    usual = [case for case in usual_cases(run.problem) if case.budget is None or run.noise is None]
+    cases = usual if compare else [AttackCase(_name(run, budget), run.mechanism, budget)]
     return [
         (line, partial(attack_case, case, run, sees=sees))
         for case in cases

@@ -125,6 +125,8 @@ def _print(found: Plan, facts: dict[str, Any], output: Path | None) -> None:
     typer.echo(
         f"for         {facts['clients']:,} clients, capacity {facts['capacity']:,.10g}, {facts['rounds']:,} rounds"
     )
+    if outlook.noise is None and "warning" in facts:
+        typer.echo(f"note        {facts['warning']}")
     typer.echo(f"mechanism   {in_words(facts['mechanism'])}")
     typer.echo(f"privacy     {facts['account']}")
     if outlook.noise is not None:

@@ -37,7 +37,7 @@ def summary(found: Plan, at_least: float | None = None) -> dict[str, Any]:
         "settling_rounds": outlook.settling_rounds,
         "others": [_other(offer) for offer in found.others],
     }
-    facts |= _of_noise(found)
+    facts |= _of_noise(found) or _without_noise(found)
     if at_least is not None:
         facts |= {
             "at_least": at_least,
@@ -66,6 +66,13 @@ def _of_noise(found: Plan) -> dict[str, Any]:
         "least_clients": least_clients(outlook, clients, capacity),
         "warning": not_sensible(outlook, clients, capacity),
     }
+
+
+def _without_noise(found: Plan) -> dict[str, Any]:
+    """Why a plan for sums with noise has none."""
+    reasons = [offer.against_it for offer in found.others if offer.name == "noise on the sum"]
+    told = "; take more clients, a larger budget, or fewer rounds" if found.outlook.gap > 0.1 else ""
+    return {"warning": f"no noise on the sums: {reasons[0]}{told}"} if reasons else {}
 
 
 def noise_in_words(noise: SumNoise) -> str:
@@ -115,6 +122,7 @@ def _print_noise(facts: dict[str, Any]) -> None:
     for change, within in facts["settled_again_within"].items():
         soon = "not settled again before the end" if within is None else f"settled again within {within:,} rounds"
         typer.echo(f"            {soon} if {change} at half-time")
+    typer.echo("            once settled, by the gain floor:")
     for each in facts["gain_floors"]:
         chosen = "chosen: " if each["floor"] == facts["controller"]["floor"] else ""
         typer.echo(

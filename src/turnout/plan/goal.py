@@ -90,8 +90,12 @@ class Goal:
     def __repr__(self) -> str:
         wanted = [] if self.budget is None else [f"total epsilon at most {self.budget:g}"]
         wanted += [] if self.gap is None else [f"cost at most {100 * self.gap:g} % above the optimum"]
-        against = "an observer of the sums with noise" if self.observer == NOISY_SUM else self.seen_by
-        return f"Goal({self.problem}, {self.rounds} rounds: {', '.join(wanted)}, against {against})"
+        return f"Goal({self.problem}, {self.rounds} rounds: {', '.join(wanted)}, against {self.against})"
+
+    @property
+    def against(self) -> str:
+        """The observer, in words: of sums with noise without the noise, which depends on the budget."""
+        return "an observer of the sums with noise" if self.observer == NOISY_SUM else str(self.seen_by)
 
     @property
     def seen_by(self) -> Observer:
@@ -134,7 +138,9 @@ class Goal:
 
 @lru_cache(maxsize=128)
 def _noise(epsilon: float, delta: float, rounds: int, weight: int, aggregators: int) -> SumNoise:
-    early = min(max(10, math.ceil(_EARLY * rounds)), rounds // 2)
+    early = max(10, math.ceil(_EARLY * rounds))
+    if early >= 0.5 * _SHARE * rounds:  # a short run: the noise would not be much smaller in the early rounds
+        return sigma_for(epsilon, delta, rounds, weight, aggregators=aggregators)
     return sigma_for(epsilon, delta, rounds, weight, early, _SHARE, aggregators)
 
 

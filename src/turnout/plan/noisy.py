@@ -11,7 +11,7 @@ import numpy as np
 
 from turnout.algorithm import Classical, FallingGainController, Mechanism, Prior, Recipe
 from turnout.plan.goal import Goal
-from turnout.plan.offers import Maker, Outlook, deviation, makers
+from turnout.plan.offers import Maker, Offer, Outlook, deviation, makers
 from turnout.privacy import EVERY_REPORT, NOISY_SUM, PUBLIC_DESIGN, Account, Observer, account_of
 from turnout.problem import Problem, optimum
 from turnout.theory import Forecast, predict, predict_change, tune_floor
@@ -21,6 +21,9 @@ SENSIBLE = 0.05
 
 TOO_WRONG = 0.25
 """Of the capacity: where the noise alone makes the turnout's error larger, the forecast does not hold. It is linear."""
+
+SHORTEST = 10
+"""Rounds that are forecast, at least."""
 
 _FOLLOWED = 10_000  # rounds after a change
 _STEP = 0.01  # of the capacity, for the slope of the price
@@ -32,6 +35,7 @@ class NoiseMaker(Maker):
     def __init__(self, goal: Goal) -> None:
         super().__init__(Classical, Recipe(_plain, "noise on the sum"), goal)
         self.per, self.releases_once = "run", True  # the epsilon is the total, whatever the rounds
+        self.smallest = 0.01
         self._known = lru_cache(maxsize=64)(self._outlook)
 
     def account(self, epsilon: float) -> Account:
@@ -57,6 +61,10 @@ class NoiseMaker(Maker):
             f"the noise makes the turnout wrong by more than {100 * TOO_WRONG:.0f} %, and there is no forecast "
             f"(sensible from some {least:,} such clients on)"
         )
+
+    def offer(self, epsilon: float, against_it: str = "") -> Offer:
+        """The offer at this epsilon."""
+        return replace(super().offer(epsilon, against_it), in_time=True)
 
     def outlook(self, epsilon: float) -> Outlook:
         """The forecast of the planned run."""
@@ -105,6 +113,8 @@ def settled_again(goal: Goal, found: Outlook, start: Prior) -> dict[str, int | N
     """
     server, noise, problem, half = found.controller, found.noise, goal.problem, goal.rounds // 2
     assert isinstance(server, FallingGainController) and noise is not None  # noqa: PT018 (a plan with noise)
+    if half < SHORTEST:
+        return {}
     chosen = np.arange(0, len(problem), 2)
     left = float(np.sum(np.broadcast_to(problem.unit_weights, len(problem))[chosen]))
     changes: dict[str, dict[str, Any]] = {"the capacity halves": {"capacity": 0.5 * problem.capacity}}

@@ -65,7 +65,9 @@ class Outlook:
     @property
     def band(self) -> tuple[float, float]:
         """The 95 % interval of the gap of one run."""
-        return self.gap - _TWO_SIDED * self.deviation, self.gap + _TWO_SIDED * self.deviation
+        low, high = self.gap - _TWO_SIDED * self.deviation, self.gap + _TWO_SIDED * self.deviation
+        # Above the optimum of its own turnout no run is below 0.
+        return (low, high) if self.noise is None else (max(0.0, low), high)
 
     def chance_of_at_least(self, number: float, capacity: float) -> float:
         """The probability of at least so many participants, once the turnout has settled (it is close to normal).
@@ -166,6 +168,7 @@ class Offer:
         start: where averages begin.
         against_it: why there is no mechanism, or why another one is better; empty for the best.
         epsilon: its parameter: per report, or of a release, or of the noise on all sums.
+        in_time: whether the gap is the one after the planned rounds; else in the long run, unless it is slow.
     """
 
     name: str
@@ -175,6 +178,7 @@ class Offer:
     start: Prior | None = None
     against_it: str = ""
     epsilon: float = math.nan
+    in_time: bool = False
 
     def __repr__(self) -> str:
         told = "none" if self.account is None else f"{self.account}; {off(self.gap)}"
@@ -193,6 +197,7 @@ class Maker:
         self.kind, self.releases_once, self._is_slow = made.kind, made.releases_once, made.needs_public_average
         self.name, self.against_it, self._gap = recipe.name, recipe.against_it, recipe.gap
         self.per = "release" if made.releases_once else "report"
+        self.smallest = 0.25 if made.releases_once else SMALLEST
         self.goal, self.make = goal, lru_cache(maxsize=64)(recipe.make)
         self.start = Prior(*recipe.start or (min(1.0, goal.share), 10))
         self._sample = _sample(goal.problem)
@@ -278,7 +283,7 @@ def largest_within(maker: Maker, budget: float) -> float | None:
 
 def smallest_within(maker: Maker, gap: float) -> float | None:
     """The smallest epsilon whose gap stays within one, to a percent of the gap; None if even the largest does not."""
-    low, high = (0.25 if maker.releases_once else SMALLEST), LARGEST
+    low, high = maker.smallest, LARGEST
 
     def excess(epsilon: float) -> float:
         return math.log(max(maker.gap(epsilon), 1e-12) / gap) if not maker.unfit(epsilon) else math.inf

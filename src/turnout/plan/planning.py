@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -10,9 +11,9 @@ from turnout.algorithm import MECHANISMS, Mechanism, Prior
 from turnout.display import card, off
 from turnout.errors import TurnoutError, check_kind, nearest
 from turnout.plan.goal import Goal
-from turnout.plan.noisy import all_makers
+from turnout.plan.noisy import NoiseMaker, all_makers
 from turnout.plan.offers import LARGEST, Maker, Offer, Outlook, largest_within, smallest_within
-from turnout.privacy import PUBLIC_DESIGN, SUM, Account, shown
+from turnout.privacy import NOISY_SUM, PUBLIC_DESIGN, SUM, Account, shown
 from turnout.problem import Problem
 
 
@@ -138,6 +139,8 @@ def _goal(given: Any, wanted: dict[str, Any]) -> Goal:
 def _choose(goal: Goal) -> tuple[Maker, Offer, tuple[Offer, ...]]:
     """(the maker of the best offer, that offer, the others with the reason why each was rejected)."""
     offers = [(maker, _answer(maker, goal)) for maker in all_makers(goal)]
+    if goal.budget is not None and goal.observer == NOISY_SUM:
+        offers = _after_the_rounds(offers)
     good = [pair for pair in offers if pair[1].mechanism is not None and _reaches(pair[1], goal)]
     if not good:
         raise Impossible(_nearest(goal))
@@ -145,6 +148,18 @@ def _choose(goal: Goal) -> tuple[Maker, Offer, tuple[Offer, ...]]:
     maker, chosen = min(good, key=rank)
     others = sorted((offer for _, offer in offers if offer is not chosen), key=lambda o: (o.gap, o.total_epsilon))
     return maker, chosen, tuple(_against(offer, chosen, goal) for offer in others)
+
+
+def _after_the_rounds(offers: list[tuple[Maker, Offer]]) -> list[tuple[Maker, Offer]]:
+    """The same, where an offer that seems better than noise on the sums has its gap after the planned rounds.
+
+    That of noise is for these rounds; in the long run the others' are smaller than after them.
+    """
+    by_noise = min((offer.gap for maker, offer in offers if isinstance(maker, NoiseMaker)), default=math.inf)
+    return [
+        (maker, replace(offer, gap=maker.outlook(offer.epsilon).gap, in_time=True) if offer.gap < by_noise else offer)
+        for maker, offer in offers
+    ]
 
 
 def _answer(maker: Maker, goal: Goal) -> Offer:
@@ -193,9 +208,8 @@ def _measure(offer: Offer, goal: Goal) -> str:
 def _horizon(offer: Offer, goal: Goal) -> str:
     """When an offer has the gap that it is compared by."""
     assert offer.mechanism is not None  # it has a gap
-    if offer.mechanism.unbounded:  # plain coins, and noise on the sums
-        return f"after {goal.rounds:,} rounds"
-    return f"after {goal.rounds:,} rounds" if offer.mechanism.needs_public_average else "in the long run"
+    is_in_time = offer.in_time or offer.mechanism.needs_public_average
+    return f"after {goal.rounds:,} rounds" if is_in_time else "in the long run"
 
 
 def _without_promise(chosen: str) -> tuple[Offer, ...]:
@@ -212,14 +226,15 @@ def _nearest(goal: Goal) -> str:
     if goal.budget is not None and goal.gap is not None:
         with contextlib.suppress(Impossible):
             least = plan(replace(goal, gap=None)).outlook.gap
-            hints.append(f"with that budget the smallest gap is {100 * least:.3g} %")
+            longer = ", and smaller after more rounds" if goal.observer == NOISY_SUM else ""
+            hints.append(f"with that budget the smallest gap is {100 * least:.3g} %{longer}")
         with contextlib.suppress(Impossible):
             cheapest = plan(replace(goal, budget=None))
             hints.append(f"that gap needs total epsilon {shown(cheapest.account.epsilon)} ({cheapest.mechanism.kind})")
     elif goal.gap is not None:
         hints = _closest(goal)
     told = "; ".join(hints) or "no mechanism can meet the capacity"
-    return f"{asked}{within} is impossible in {goal.rounds:,} rounds against {goal.seen_by}: {told}"
+    return f"{asked}{within} is impossible in {goal.rounds:,} rounds against {goal.against}: {told}"
 
 
 def _closest(goal: Goal) -> list[str]:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from turnout.algorithm import WORDS, Mechanism, Public, check_mechanism, on_the_coin
+from turnout.algorithm import MECHANISMS, WORDS, Mechanism, Public, check_mechanism, on_the_coin
 from turnout.errors import invalid
 from turnout.privacy.accounting import Account, check_delta, shown, total_epsilon
 from turnout.privacy.certificates import certificate
@@ -19,6 +19,7 @@ from turnout.privacy.observer import (
     FIXED_NUMBER,
     NOISY_SUM,
     ONE_LEDGER,
+    OWN_BIT,
     RELEASED_FOR_EACH,
     RELEASED_ONCE,
     Observer,
@@ -63,10 +64,11 @@ def account_of(mechanism: Mechanism, rounds: int, delta: float, observer: Observ
 
 
 def _of_noisy_sum(mechanism: Mechanism, rounds: int, delta: float, observer: Observer) -> Account:
-    """The smaller of two totals: by the noise, for any mechanism; and the mechanism's own, of every report.
+    """The smaller of two totals: by the noise; and the mechanism's own, of every report.
 
     The second holds too, since opened sums are made of reports. It needs no noise, so it assumes none. The two do not
-    add up to less: a box is not a smaller weight.
+    add up to less: a box is not a smaller weight. Where clients learn from each other's releases, one of them moves
+    many bits, which the noise does not hide: then only the second holds.
     """
     from turnout.privacy.noisy_sum import total_epsilon_noisy_sum  # no device has this observer
 
@@ -75,12 +77,15 @@ def _of_noisy_sum(mechanism: Mechanism, rounds: int, delta: float, observer: Obs
     found = total_epsilon_noisy_sum(observer.noise, rounds, delta, observer.heaviest)
     if observer.weights is not None and np.ptp(np.asarray(observer.weights)) > 0:
         found = replace(found, over=found.over.replace("a client of", "the heaviest client, of"))
-    found = found.assuming(*observer.assumptions(mechanism))
+    unproven = [] if MECHANISMS.has_proofs_of(mechanism) else [OWN_BIT]
+    found = found.assuming(*observer.assumptions(mechanism), *unproven)
     try:
         own = account_of(mechanism, rounds, delta, observer.of_every_report)
     except ValueError:  # it has no promise of its own
+        if mechanism.needs_population:
+            raise
         return found
-    if own.epsilon >= found.epsilon:
+    if own.epsilon >= found.epsilon and not mechanism.needs_population:
         return found
     return replace(own, against=str(observer), how=f"{own.how}; as if every report were seen")
 

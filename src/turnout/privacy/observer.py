@@ -30,7 +30,7 @@ TRUSTED_AGGREGATOR = "an aggregator that you trust hides single reports (nothing
 NOISE_ADDED = "an aggregator that you trust adds the noise and shows nothing else (nothing in turnout does)"
 OTHER_HONEST = "the other aggregator is honest, adds its noise and shows nothing else (nothing in turnout runs two)"
 NOISE_ONCE = "each round's noise is drawn once, and its sum is opened once"
-NOTHING_ELSE = "nothing else that is seen depends on a client's bit"
+NOTHING_ELSE = "nothing else that is seen (settings, who is a member) depends on a client's input"
 OTHERS_REPORT = "the honest others report in every round"
 RELEASED_ONCE = "the cost is released once, by this mechanism, across all runs and servers"
 RELEASED_FOR_EACH = "the cost is released at most once for each of these mechanisms, across all runs and servers"
@@ -43,6 +43,8 @@ OWN_BOX = "this mechanism's own box follows neither the signal nor the average"
 ONE_LEDGER = "the cost is not released outside this ledger"
 UNWITNESSED = "every report is in this ledger or in the device's rounds"
 FIXED_NUMBER = "the number of reports did not depend on their content"
+FIXED_ROUNDS = "the number of rounds did not depend on what was opened"
+OWN_BIT = "each client's report depends on no other client's input, as it does in turnout's own mechanisms"
 LOST_ROUNDS = "no device has made reports in rounds that a restore lost and that this coordinator has not learned of"
 LOST_RULES = "no version of the rules was lost in that restore"
 SAME_MECHANISM = "the run keeps this mechanism (another may use all that the device's limits allow)"
@@ -144,7 +146,7 @@ class Observer:
         if mechanism.releases_once:
             return  # an observer sees nothing but the release
         if self.sees == NOISY_SUM:
-            return  # the noise hides any bit, wherever it comes from
+            return  # the noise hides any bit of one client, wherever it comes from
         if mechanism.needs_public_average and (self.sees == SUM or self.averaging.by == "probability"):
             raise invalid(
                 f"{mechanism.kind} where averages are not public",

@@ -112,7 +112,8 @@ def set_up(
     if before is not None:  # whatever is not said is as it was
         schedule = schedule or schedule_from_settings(Table(before.provenance["schedule"], "schedule"))
         averaging = averaging or Averaging(**before.provenance["averaging"])
-        observer = observer or observer_of(before.provenance)
+        known = observer_of(before.provenance)
+        observer = known if observer is None else _assuming_too(observer, known)
         noise = _continued(noise, before)
     schedule, averaging = schedule or Schedule(), averaging or Averaging()
     keep = keep or (before.keep if before else Keep())
@@ -135,6 +136,11 @@ def set_up(
     check_parts(earlier, observer)
     heaviest = int(before.provenance.get("heaviest", 1))
     return Setup(problem, schedule, clients, log, recorder, observer, noise, earlier, heaviest)
+
+
+def _assuming_too(observer: Observer, before: Observer) -> Observer:
+    """An observer of a continued run: what had to hold for the earlier rounds still has to."""
+    return replace(observer, assuming=tuple(dict.fromkeys([*before.assuming, *observer.assuming])))
 
 
 def observer_with(observer: Observer | None, noise: SumNoise | None) -> Observer:

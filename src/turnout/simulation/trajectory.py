@@ -31,7 +31,18 @@ from turnout.algorithm import (
 from turnout.display import card, number, off
 from turnout.errors import FileProblem, MissingExtra
 from turnout.files import check_writable, whole_file
-from turnout.privacy import NOISY_SUM, PUBLIC_DESIGN, Account, Certificate, Observer, account_of, certificate, worst_of
+from turnout.privacy import (
+    FIXED_ROUNDS,
+    NOISY_SUM,
+    OWN_BIT,
+    PUBLIC_DESIGN,
+    Account,
+    Certificate,
+    Observer,
+    account_of,
+    certificate,
+    worst_of,
+)
 from turnout.problem import Array, Optimum, PolynomialCosts, Problem, optimum
 from turnout.settings import Table
 from turnout.simulation.recording import Keep, keep_from_settings
@@ -379,6 +390,11 @@ def _total_with_noise(parts: Sequence[_Provenance], observer: Observer) -> Accou
     mechanism = known[0] if len(known) == len(parts) == 1 else Classical()
     averaging = Averaging(**parts[-1].get("averaging", {}))
     found = account_of(mechanism, parts[-1]["rounds"], _DELTA, replace(observer, averaging=averaging))
+    if len(parts) > 1 and any(one.needs_population for one in known):
+        return replace(found, epsilon=math.inf, how="in one part clients learned from each other's releases")
+    if len(known) < len(parts) or not all(MECHANISMS.has_proofs_of(one) for one in known):
+        found = found.assuming(OWN_BIT)
+    found = found.assuming(FIXED_ROUNDS)
     if observer.weights is None:  # nobody has said how heavy the clients are
         found = replace(found, over=f"{found.over or f'{found.rounds:,} reports'}, for a client of weight 1")
     return found.assuming(*(PUBLIC_DESIGN for one in known if getattr(one, "designed", False)))

@@ -192,7 +192,7 @@ def predict_change(
         mechanism: how intent becomes a probability.
         controller: the server.
         noise: on the sums that the server sees.
-        at: the round of the change.
+        at: the round of the change, from 10 on; the gain of the server is taken to be at its floor by then.
         rounds: that are followed from then on.
         capacity: from then on; unchanged, unless given.
         staying: the clients that stay, as anything that indexes an array; all, unless given.
@@ -208,6 +208,8 @@ def predict_change(
         >>> predict_change(problem, Classical(), server, noise, at=5000, rounds=5000, capacity=300, start=Prior(0.5))
         TurnoutErrors(± 23.0 after 1197 rounds)
     """
+    if at < 10:
+        raise invalid("at", "10 or more", at, "forecast a later change")
     before = predict(problem, mechanism, at, controller, start=start, noise=noise, exact=min(at, _BEFORE))
     chosen = np.arange(len(problem))[slice(None) if staying is None else staying]
     weights = np.broadcast_to(problem.unit_weights, len(problem))

@@ -197,7 +197,7 @@ def tune_floor(problem: Problem, mechanism: Mechanism, noise: SumNoise, rounds: 
         g = floor * slope
         return FloorChoice(floor, math.sqrt(coins + (coins + variance) * g / (2.0 - g)), noise.every / g)
 
-    choices = tuple(choice(min(1.0, best * factor)) for factor in _FACTORS)
+    choices = tuple(choice(best * factor) for factor in _FACTORS)
     return FloorTuning(best, signal, math.sqrt(coins), noise.early // noise.every or None, choices)
 
 

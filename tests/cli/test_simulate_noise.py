@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from turnout import SumNoise, Trajectory
 from turnout.cli import app
-from turnout.privacy import NOISE_ADDED, NOISE_ONCE, PUBLIC_DESIGN, total_epsilon_noisy_sum
+from turnout.privacy import FIXED_ROUNDS, NOISE_ADDED, NOISE_ONCE, PUBLIC_DESIGN, total_epsilon_noisy_sum
 
 SETTINGS = """
 rounds = 120
@@ -122,6 +122,6 @@ def test_a_plan_runs_with_exactly_its_noise_and_controller(folder):
     assert total.startswith(
         "total epsilon 1.0000 at delta 1e-06 over 300 opened sums, against either of two aggregators"
     )
-    assert row(printed, "privacy") == total
+    assert row(printed, "privacy") == total.replace(" (Gaussian curve)", f", and {FIXED_ROUNDS} (Gaussian curve)")
     assert NOISE_ADDED not in total  # of two aggregators, one may be the observer
     assert PUBLIC_DESIGN in total

@@ -212,26 +212,29 @@ def predict_change(
         raise invalid("at", "10 or more", at, "forecast a later change")
     before = predict(problem, mechanism, at, controller, start=start, noise=noise, exact=min(at, _BEFORE))
     chosen = np.arange(len(problem))[slice(None) if staying is None else staying]
-    weights = np.broadcast_to(problem.unit_weights, len(problem))
-    brought, wanted = float(weights[chosen].sum()), problem.capacity if capacity is None else capacity
-    scale = (wanted / brought) / (problem.capacity / problem.most)
-
-    def field_of(clients: npt.NDArray[np.intp]) -> MeanField:
-        own = None if problem.weights is None else weights[clients]
-        asked = wanted * float(weights[clients].sum()) / brought
-        some = Problem(problem.costs[clients], asked, own)
-        check_feasible(some, mechanism[clients])
-        return MeanField(some, mechanism[clients])
-
-    scaled = controller.scaled(controller.start()._replace(signal=before.signal, rounds=math.inf), scale)
-    everyone, behind = field_of(chosen), at + (1.0 if start is None else start.rounds)
     few = chosen[:: -(-len(chosen) // _FOLLOWED)]
+    wanted = problem.capacity if capacity is None else capacity
+    share = wanted / float(np.broadcast_to(problem.unit_weights, len(problem))[chosen].sum())
+    scaled = controller.scaled(
+        controller.start()._replace(signal=before.signal, rounds=math.inf), share / (problem.capacity / problem.most)
+    )
+    everyone, sample = (_field_of(problem, mechanism, clients, share) for clients in (chosen, few))
+    behind = at + (1.0 if start is None else start.rounds)
     moments = Moments(before.average[few], before.deviation[few] ** 2)
     sigmas = noise.sigmas(at, at + rounds) * noise.factor
-    gains, off = _after_a_change(field_of(few), moments, controller, scaled, np.isfinite(sigmas), behind)
+    gains, off = _after_a_change(sample, moments, controller, scaled, np.isfinite(sigmas), behind)
     unrest = 0.5 * controller.floor * (noise.sigma * noise.factor / problem.capacity) ** 2
     fixed_point = long_run(everyone, optimum(everyone.problem).price)
     return errors_after_a_change(everyone, fixed_point, gains, sigmas, behind, unrest, wanted * off)
+
+
+def _field_of(problem: Problem, mechanism: Mechanism, clients: npt.NDArray[np.intp], share: float) -> MeanField:
+    """Some of the clients, of whom a share of their weight is needed."""
+    weights = None if problem.weights is None else problem.weights[clients]
+    most = len(clients) if weights is None else float(weights.sum())
+    some = Problem(problem.costs[clients], share * most, weights)
+    check_feasible(some, mechanism[clients])
+    return MeanField(some, mechanism[clients])
 
 
 def _after_a_change(

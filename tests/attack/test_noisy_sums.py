@@ -22,9 +22,25 @@ from turnout.algorithm import ClientState, FallingGainController, client_step
 from turnout.attack import CostFamily, Reports, attack_errors, infer_from_sums
 from turnout.attack.noisy_sums import SumEvidence
 from turnout.attack.reports import reports_of
-from turnout.attack.run import attack_run
+from turnout.attack.run import _seen_by_one, attack_run
 from turnout.audit import epsilon_at_least
 from turnout.privacy import total_epsilon_noisy_sum
+
+
+def test_one_of_two_aggregators_takes_its_own_noise_away():
+    """The account holds against it, so it is the one that attacks."""
+    run = simulate(
+        paper_population(0, 40).problem(20), Classical(), IntegralController(0.1, 10.0), 30,
+        start=START, noise=SumNoise(9.0, aggregators=2),
+    )  # fmt: skip
+    seen, noise = _seen_by_one(run, SumNoise(9.0, aggregators=2))
+    assert noise == SumNoise(9.0)
+    both, own = (SumNoise(9.0, aggregators=number).seeded(run.provenance["seed"], 0, 30) for number in (2, 1))
+    np.testing.assert_array_equal(seen - (both - own), run.participants)
+    alone, same = _seen_by_one(run, SumNoise(9.0))
+    assert alone is run.seen
+    assert same == SumNoise(9.0)
+
 
 TWO = PolynomialCosts([[4.0], [9.0]], (4,))
 """Two candidates whose chance depends on their history."""

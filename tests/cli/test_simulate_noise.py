@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from turnout import SumNoise, Trajectory
 from turnout.cli import app
-from turnout.privacy import FIXED_ROUNDS, NOISE_ADDED, NOISE_ONCE, PUBLIC_DESIGN, total_epsilon_noisy_sum
+from turnout.privacy import FIXED_ROUNDS, NOISE_ADDED, NOISE_ONCE, PUBLIC_DESIGN, UNKNOWN_SEED, total_epsilon_noisy_sum
 
 SETTINGS = """
 rounds = 120
@@ -122,6 +122,7 @@ def test_a_plan_runs_with_exactly_its_noise_and_controller(folder):
     assert total.startswith(
         "total epsilon 1.0000 at delta 1e-06 over 300 opened sums, against either of two aggregators"
     )
-    assert row(printed, "privacy") == total.replace(" (Gaussian curve)", f", and {FIXED_ROUNDS} (Gaussian curve)")
+    of_a_run = f", and {UNKNOWN_SEED}, and {FIXED_ROUNDS} (Gaussian curve)"
+    assert row(printed, "privacy") == total.replace(" (Gaussian curve)", of_a_run)
     assert NOISE_ADDED not in total  # of two aggregators, one may be the observer
     assert PUBLIC_DESIGN in total

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from turnout import (
+    Clamp,
     Classical,
     FallingGainController,
     IntegralController,
@@ -21,16 +22,19 @@ from turnout import (
 )
 from turnout.algorithm import Mechanism
 from turnout.attack import AttackCase, attack_case
+from turnout.plan import Goal, plan
 from turnout.privacy import (
     FIXED_ROUNDS,
     NOISY_SUM,
     OWN_BIT,
     PUBLIC_DESIGN,
     RELEASED_ONCE,
+    UNKNOWN_SEED,
     Observer,
     account_of,
     total_epsilon_noisy_sum,
 )
+from turnout.problem import FunctionCosts
 from turnout.settings import Table
 from turnout.simulation import privacy_in_words, run_from_settings
 
@@ -128,3 +132,80 @@ def test_a_budget_of_reports_is_refused_where_sums_have_noise():
     run = run_from_settings(Table(table | {"mechanism": {"kind": "clamp", "epsilon": 1.0}}))
     with pytest.raises(ValueError, match="budget must be left out for a run with noise on the sums, got 20"):
         list(attack_case(AttackCase("clamp", run.mechanism, 20), run))
+
+
+class Named(Mechanism):
+    """With the name of one of turnout's own, and no box at all."""
+
+    kind = "clamp"
+
+    def settings(self):
+        return {"kind": self.kind}
+
+    @staticmethod
+    def response(intent, average, parameters):
+        return intent
+
+    @staticmethod
+    def limits(average, parameters):
+        return 0.0, 1.0
+
+
+@pytest.mark.parametrize("asked", [{}, {"noise": None}])
+def test_no_mechanism_takes_the_name_of_another_and_with_it_its_promise(asked):
+    told = "the kind of Named must be a name of its own, got 'clamp', which is the name of turnout's Clamp"
+    with pytest.raises(ValueError, match=told):
+        run_of(Named(), **asked)
+
+    class Wider(Clamp):
+        kind = "clamp"
+
+    with pytest.raises(ValueError, match="the kind of Wider must be a name of its own"):
+        run_of(Wider(1.0), **asked)
+    run_of(type("Own", (Named,), {"kind": "own"})(), **asked)
+
+
+def coupled(first):
+    """Everyone's cost is that of the first client."""
+    return FunctionCosts(lambda x: first * x**2 + 0.0 * x[0], lambda x: 2.0 * first * x, clients=60)
+
+
+def test_costs_that_follow_another_clients_are_an_assumption():
+    """The reason: one client's cost moves an opened sum by more than its weight."""
+    runs = []
+    for first in (1.0, 40.0):
+        problem = Problem(coupled(first), 30)
+        runs.append(simulate(problem, Classical(), SERVER, 5, start=Prior(0.5), noise=NOISE))
+    assert abs(runs[0].participants[0] - runs[1].participants[0]) > 20
+    assert OWN_BIT in privacy_in_words(runs[0].provenance)
+    longer = simulate(problem, Classical(), SERVER, 5, start=runs[1])
+    assert OWN_BIT in privacy_in_words(longer.provenance)
+    assert OWN_BIT not in privacy_in_words(run_of(Classical()).provenance)
+    found = plan(Goal(Problem(coupled(4.0), 30), 200, budget=8.0, observer="noisy-sum", guessed=True))
+    (with_noise,) = (offer.account for offer in found.others if offer.name == "noise on the sum")
+    assert OWN_BIT in with_noise.assumptions
+    assert PUBLIC_DESIGN not in with_noise.assumptions
+
+
+def test_a_simulations_noise_can_be_taken_away_by_who_guesses_its_seed():
+    run = run_of(Classical())
+    np.testing.assert_array_equal(run.server.seen - NOISE.seeded(0, 0, 40), run.participants)
+    assert UNKNOWN_SEED in privacy_in_words(run.provenance)
+    assert UNKNOWN_SEED not in account_of(Classical(), 40, 1e-6, SEEN).assumptions  # real noise has no seed
+
+
+def test_the_bare_account_says_what_it_assumes_and_for_which_weight():
+    found = total_epsilon_noisy_sum(NOISE, 20, 1e-6)
+    assert found.assumptions == (*SEEN.assumptions(Classical()), OWN_BIT)
+    assert "over 20 opened sums, for a client of weight 1, against" in str(found)
+    assert account_of(Classical(), 20, 1e-6, SEEN).over == "20 opened sums"
+    heavy = account_of(Classical(), 20, 1e-6, replace(SEEN, weights=[20, 1]))
+    assert heavy.over == "20 opened sums, for the heaviest client, of weight 20"
+    assert heavy.over in heavy._repr_html_()
+
+
+def test_the_record_states_the_smaller_noise_of_the_first_rounds():
+    noise = SumNoise(60.0, early=4, early_sigma=2.0)
+    assert repr(run_of(Classical(), noise=noise).server) == (
+        "ServerRecord(40 rounds, sums with noise of sigma 2 in the first 4 rounds, then 60)"
+    )

@@ -22,6 +22,7 @@ from turnout.privacy import (
     OTHER_HONEST,
     OWN_BIT,
     RELEASED_ONCE,
+    UNKNOWN_SEED,
     Observer,
     account_of,
     certificate,
@@ -317,8 +318,8 @@ def test_422_at_epsilon_1_over_10_000_rounds():
     account = total_epsilon_noisy_sum(SumNoise(422.0), 10_000, DELTA)
     assert account.epsilon == pytest.approx(1.0, abs=0.0015)
     assert repr(account) == (
-        "total epsilon 1.002 at delta 1e-06 over 10,000 opened sums, against an observer of the sums with noise "
-        "(sigma 422) (Gaussian curve)"
+        "total epsilon 1.002 at delta 1e-06 over 10,000 opened sums, for a client of weight 1, against an observer of "
+        f"the sums with noise (sigma 422), if {', and '.join(account.assumptions)} (Gaussian curve)"
     )
 
 
@@ -436,7 +437,7 @@ def test_the_order_of_rounds_does_not_matter_and_early_rounds_count():
     assert front.epsilon == of_opened({400.0: 70, 60.0: 30})
     later = total_epsilon_noisy_sum(SumNoise(400.0, 30, 60.0), 70, DELTA, first=30)
     assert later.epsilon == total(SumNoise(400.0), 70)
-    assert total_epsilon_noisy_sum(SumNoise(9.0, every=4), 10, DELTA).over == "2 opened sums"
+    assert total_epsilon_noisy_sum(SumNoise(9.0, every=4), 10, DELTA).over == "2 opened sums, for a client of weight 1"
 
 
 # The least noise for a budget
@@ -571,16 +572,19 @@ def test_a_certificate_has_what_is_pure_and_says_where_the_rest_is():
 # A run
 
 
+ACCOUNT = account_of(Classical(), 10_000, DELTA, seen(weights=[1]))
+
+
 def test_a_run_with_noise_states_its_total():
     run = {"mechanism": Classical().settings(), "rounds": 10_000, "noise": NOISE.settings(), "heaviest": 1}
     told = privacy_in_words(run)
-    assert told == str(account_of(Classical(), 10_000, DELTA, seen(weights=[1])).assuming(FIXED_ROUNDS))
+    assert told == str(ACCOUNT.assuming(UNKNOWN_SEED, FIXED_ROUNDS))
     assert told.startswith("total epsilon 1.002 at delta 1e-06 over 10,000 opened sums, against an observer of")
     assert "of weight 200" in privacy_in_words(run | {"heaviest": 200})
     unknown = {name: value for name, value in run.items() if name != "heaviest"}
     assert "over 10,000 opened sums, for a client of weight 1, against" in privacy_in_words(unknown)
     own = privacy_in_words(run | {"mechanism": {"kind": "own"}})  # noise hides any mechanism that keeps to one client
-    assert own == str(account_of(Classical(), 10_000, DELTA, seen(weights=[1])).assuming(OWN_BIT, FIXED_ROUNDS))
+    assert own == str(ACCOUNT.assuming(OWN_BIT, UNKNOWN_SEED, FIXED_ROUNDS))
     designed = privacy_in_words(run | {"observer": {"sees": NOISY_SUM, "honest": None, "assuming": ["it rains"]}})
     assert "it rains" in designed
     memoized = Memoized(0.5, 10.0).settings()
@@ -592,7 +596,7 @@ def test_a_run_of_several_parts_has_the_noise_of_all_or_of_none():
     earlier = {"rounds": 4000, "mechanism": clamp, "averaging": {"by": "bit"}}
     run = {"mechanism": clamp, "rounds": 10_000, "noise": noise, "heaviest": 1, "averaging": {"by": "bit"}}
     all_noisy = privacy_in_words(run | {"earlier": [earlier | {"noise": noise}]})
-    assert all_noisy == str(account_of(Classical(), 10_000, DELTA, seen(weights=[1])).assuming(FIXED_ROUNDS))
+    assert all_noisy == str(ACCOUNT.assuming(UNKNOWN_SEED, FIXED_ROUNDS))
     for before in (earlier, earlier | {"noise": SumNoise(9.0).settings()}):
         told = privacy_in_words(run | {"earlier": [before]})
         assert told.startswith("pure epsilon 1 per report, against an observer of every report")

@@ -24,7 +24,7 @@ from turnout.algorithm.client import (
 )
 from turnout.algorithm.coins import Coins, KeyedCoins, SeededCoins, SystemCoins
 from turnout.algorithm.mechanism import Mechanism, Public, Recipe, check_mechanism, widest
-from turnout.algorithm.mechanisms import MECHANISMS, check_known, in_words, mechanism_from_settings
+from turnout.algorithm.mechanisms import MECHANISMS, check_known, check_name, in_words, mechanism_from_settings
 from turnout.algorithm.thresholds import WORDS, check_epsilon, growth, keeps, on_the_coin, widest_box
 
 if TYPE_CHECKING:
@@ -99,6 +99,7 @@ __all__ = [
     "check_epsilon",
     "check_known",
     "check_mechanism",
+    "check_name",
     "client_step",
     "coin_probability",
     "controller_from_settings",

@@ -117,6 +117,17 @@ class SumNoise:
             raise invalid("round", f"one in which a sum is opened (every {self.every})", round, "wait for the next")
         return discrete_gaussian(float(sigma), below)
 
+    @property
+    def words(self) -> str:
+        """What one aggregator adds, for a line of text.
+
+        Example:
+            >>> SumNoise(497.4, early=300, early_sigma=133.6).words
+            'sigma 133.6 in the first 300 rounds, then 497.4'
+        """
+        early = f"{self.early_sigma:g} in the first {self.early:,} rounds, then " if self.early else ""
+        return f"sigma {early}{self.sigma:g}"
+
     def settings(self) -> dict[str, Any]:
         """Everything that makes this noise again, as `noise_from_settings` takes it."""
         found: dict[str, Any] = {"sigma": float(self.sigma)}

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from turnout.algorithm import Averaging, Clamp, Classical, Mechanism, Memoized, PaperCoin, Prior
+from turnout.algorithm import Averaging, Clamp, Classical, Mechanism, Memoized, PaperCoin, Prior, SumNoise
 from turnout.attack.attack import AttackErrors, attack_errors, infer
 from turnout.attack.cost_family import CostFamily
 from turnout.attack.noisy_sums import infer_from_sums
@@ -71,10 +71,19 @@ def attack_run(
     }
     family, its = CostFamily.around(problem.costs), mechanism_of(private, mechanism)
     if noise is not None and trajectory.seen is not None and sees != EVERY_REPORT:
-        found = infer_from_sums(reports, trajectory.seen, noise, family, its, **known)
+        found = infer_from_sums(reports, *_seen_by_one(trajectory, noise), family, its, **known)
     else:
         found = infer(reports, family, its, **known)
     return (attack_errors(estimates, problem.costs) for estimates in found)
+
+
+def _seen_by_one(trajectory: Trajectory, noise: SumNoise) -> tuple[Array, SumNoise]:
+    """The opened sums and their noise, to whom the account is against: one of two aggregators takes its own away."""
+    assert trajectory.seen is not None  # checked
+    one = dataclasses.replace(noise, aggregators=1)
+    if noise == one:
+        return trajectory.seen, noise
+    return trajectory.seen - one.seeded(trajectory.provenance["seed"], 0, trajectory.rounds), one
 
 
 def _usual_checkpoints(rounds: int) -> list[int]:

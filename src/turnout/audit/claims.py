@@ -8,7 +8,17 @@ from dataclasses import dataclass, replace
 
 from turnout.algorithm import Mechanism, Public
 from turnout.errors import invalid
-from turnout.privacy import EVERYTHING, Account, Observer, account_of, certificate, provided, shown, total_epsilon
+from turnout.privacy import (
+    EVERYTHING,
+    Account,
+    Observer,
+    account_of,
+    certificate,
+    provided,
+    shown,
+    shown_delta,
+    total_epsilon,
+)
 
 DELTA = 1e-6
 
@@ -54,7 +64,7 @@ class Claim:
             return f"epsilon {shown(self.epsilon)} per round asked for again"
         if self.of == "after":
             return f"epsilon {shown(self.epsilon)} per round after the last of {self.reports} reports"
-        pure = "pure" if self.delta == 0.0 else f"at delta {self.delta:g}"
+        pure = "pure" if self.delta == 0.0 else f"at delta {shown_delta(self.delta)}"
         seen = f"over {self.rounds} round{'' if self.rounds == 1 else 's'}"
         few = f" ({self.reports} reports)" if self.reports and self.reports != self.rounds else ""
         return f"total epsilon {shown(self.epsilon)}, {pure}, {seen}{few}"

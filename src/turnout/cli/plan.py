@@ -268,6 +268,7 @@ def _tell(bar: Progress, task: TaskID, observer: str, step: str) -> None:
 
 
 def _say(found: list[dict[str, Any]], output: Path | None, as_json: bool, stopped: bool) -> None:
+    from turnout.privacy import shown_delta
     from turnout.report import error_rows, frontier_page, frontier_rows, heading, notes, with_errors
 
     if output is not None and found:
@@ -278,7 +279,7 @@ def _say(found: list[dict[str, Any]], output: Path | None, as_json: bool, stoppe
         return
     for facts in found:
         typer.echo(heading(facts))
-        typer.echo(f"cost gap by total epsilon over {facts['rounds']:,} rounds at delta {facts['delta']:.3g}")
+        typer.echo(f"cost gap by total epsilon over {facts['rounds']:,} rounds at delta {shown_delta(facts['delta'])}")
         print_table(_table(*frontier_rows(facts)))
         if with_errors(facts):
             typer.echo("error of the turnout by total epsilon: root mean square, of the capacity, once it has settled")

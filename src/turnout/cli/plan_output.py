@@ -83,9 +83,8 @@ def noise_in_words(noise: SumNoise) -> str:
         >>> noise_in_words(SumNoise(497.4, early=300, early_sigma=133.6))
         'on each sum: sigma 133.6 in the first 300 rounds, then 497.4'
     """
-    early = "" if noise.early_sigma is None else f"{noise.early_sigma:g} in the first {noise.early:,} rounds, then "
     who = "" if noise.aggregators == 1 else ", by each of two aggregators"
-    return f"on each sum: sigma {early}{noise.sigma:g}{who}"
+    return f"on each sum: {noise.words}{who}"
 
 
 def _other(offer: Any) -> dict[str, Any]:

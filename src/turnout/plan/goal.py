@@ -10,7 +10,7 @@ import numpy as np
 
 from turnout.algorithm import Averaging, Memoized, SumNoise
 from turnout.errors import invalid, nearest
-from turnout.privacy import EVERY_REPORT, NOISY_SUM, OBSERVERS, SUM, Observer, best_release, sigma_for
+from turnout.privacy import EVERY_REPORT, NOISY_SUM, OBSERVERS, SUM, Observer, best_release, of_costs, sigma_for
 from turnout.problem import Problem, check_problem
 
 _TYPES = 50  # of clients, in the linear programme of a search
@@ -104,7 +104,10 @@ class Goal:
             return Observer(averaging=self.averaging)
         if self.observer == NOISY_SUM:
             noise = self.noise(self.budget or 1.0)
-            return Observer(NOISY_SUM, weights=self.problem.weights, averaging=self.averaging, noise=noise)
+            assumed = of_costs(self.problem.costs)
+            return Observer(
+                NOISY_SUM, weights=self.problem.weights, averaging=self.averaging, noise=noise, assuming=assumed
+            )
         honest = self._others if self.honest is None else self.honest
         return Observer(SUM, honest, self.problem.weights, self.averaging)
 

@@ -72,7 +72,7 @@ class NoiseMaker(Maker):
 
     def _seen_with(self, epsilon: float) -> Observer:
         found = replace(self.goal.seen_by, noise=self.goal.noise(epsilon))
-        return found if self.goal.guessed else replace(found, assuming=(PUBLIC_DESIGN,))
+        return found if self.goal.guessed else replace(found, assuming=(*found.assuming, PUBLIC_DESIGN))
 
     def _outlook(self, epsilon: float) -> Outlook:
         goal, made, noise = self.goal, self.make(epsilon), self.goal.noise(epsilon)

@@ -15,6 +15,7 @@ from turnout.privacy.accounting import (
     provided,
     report_epsilon,
     shown,
+    shown_delta,
     total_delta,
     total_epsilon,
 )
@@ -46,8 +47,10 @@ from turnout.privacy.observer import (
     SAME_MECHANISM,
     SUM,
     TRUSTED_AGGREGATOR,
+    UNKNOWN_SEED,
     UNWITNESSED,
     Observer,
+    of_costs,
 )
 from turnout.privacy.spending import UNKNOWN, Kind, Spending, kind_of, plain, total_of
 
@@ -85,6 +88,7 @@ __all__ = [
     "SUM",
     "TRUSTED_AGGREGATOR",
     "UNKNOWN",
+    "UNKNOWN_SEED",
     "UNWITNESSED",
     "Account",
     "Certificate",
@@ -104,11 +108,13 @@ __all__ = [
     "least_turnout_error",
     "lemma_epsilon",
     "network_epsilon",
+    "of_costs",
     "plain",
     "provided",
     "renyi_to_epsilon",
     "report_epsilon",
     "shown",
+    "shown_delta",
     "sigma_for",
     "total_delta",
     "total_epsilon",

@@ -72,7 +72,8 @@ class Account:
         return replace(self, assumptions=(*self.assumptions, *(one for one in more if one not in self.assumptions)))
 
     def _repr_html_(self) -> str:
-        facts = {"total epsilon": shown(self.epsilon), "at delta": shown_delta(self.delta), "over reports": self.rounds}
+        over = self.over or f"{self.rounds:,} reports"
+        facts = {"total epsilon": shown(self.epsilon), "at delta": shown_delta(self.delta), "over": over}
         held = "; ".join(self.assumptions) or "nothing but the protocol"
         return card("Account", facts | {"against": self.against, "assumed": held, "how": self.how})
 

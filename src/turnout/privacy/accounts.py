@@ -75,10 +75,13 @@ def _of_noisy_sum(mechanism: Mechanism, rounds: int, delta: float, observer: Obs
     check_mechanism(mechanism)
     assert observer.noise is not None  # an observer of sums with noise
     found = total_epsilon_noisy_sum(observer.noise, rounds, delta, observer.heaviest)
-    if observer.weights is not None and np.ptp(np.asarray(observer.weights)) > 0:
-        found = replace(found, over=found.over.replace("a client of", "the heaviest client, of"))
-    unproven = [] if MECHANISMS.has_proofs_of(mechanism) else [OWN_BIT]
-    found = found.assuming(*observer.assumptions(mechanism), *unproven)
+    over = found.over
+    if observer.heaviest == 1:
+        over, _, _ = over.partition(", for a client of")
+    elif observer.weights is not None and np.ptp(np.asarray(observer.weights)) > 0:
+        over = over.replace("a client of", "the heaviest client, of")
+    unproven = () if MECHANISMS.has_proofs_of(mechanism) else (OWN_BIT,)
+    found = replace(found, over=over, assumptions=observer.assumptions(mechanism)).assuming(*unproven)
     try:
         own = account_of(mechanism, rounds, delta, observer.of_every_report)
     except ValueError:  # it has no promise of its own

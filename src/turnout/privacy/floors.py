@@ -177,6 +177,8 @@ def types_of(features: Array, group: npt.NDArray[np.int64], number: int) -> npt.
     Example:
         >>> types_of(np.array([[0.0], [0.1], [5.0], [5.1]]), np.zeros(4, int), 2).tolist()
         [0, 0, 1, 1]
+        >>> types_of(np.full((4, 1), 0.1), np.zeros(4, int), 2).tolist()
+        [0, 0, 0, 0]
     """
     label = np.zeros(len(features), np.int64)
     waiting: list[tuple[float, int, Any, int]] = []
@@ -186,7 +188,8 @@ def types_of(features: Array, group: npt.NDArray[np.int64], number: int) -> npt.
         _offer(waiting, features, np.flatnonzero(group == name), name)
     while names < number and waiting[0][0] < 0.0:
         _, name, members, axis = heapq.heappop(waiting)
-        high = features[members, axis] > features[members, axis].mean()
+        values = features[members, axis]
+        high = values > np.clip(values.mean(), values.min(), np.nextafter(values.max(), -np.inf))  # none is empty
         label[members[high]] = names
         _offer(waiting, features, members[~high], name)
         _offer(waiting, features, members[high], names)
@@ -195,7 +198,8 @@ def types_of(features: Array, group: npt.NDArray[np.int64], number: int) -> npt.
 
 
 def _offer(waiting: list[tuple[float, int, Any, int]], features: Array, members: Any, name: int) -> None:
-    spread = features[members].var(axis=0) * len(members)
+    found = features[members]
+    spread = np.where(np.ptp(found, axis=0) > 0.0, found.var(axis=0), 0.0) * len(members)  # rounding is no spread
     heapq.heappush(waiting, (-float(spread.sum()), name, members, int(np.argmax(spread))))
 
 

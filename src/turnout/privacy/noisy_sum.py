@@ -13,10 +13,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from turnout.algorithm import SumNoise
+from turnout.algorithm import Classical, SumNoise
 from turnout.errors import check_number, invalid
 from turnout.privacy.accounting import UNIT, UP, Account, check_delta, check_rounds, least_epsilon
-from turnout.privacy.observer import NOISY_SUM, Observer
+from turnout.privacy.observer import NOISY_SUM, OWN_BIT, Observer
 from turnout.problem import Array
 
 SMALL = 1000.0
@@ -40,9 +40,10 @@ _DIGITS, _LARGEST = 4, 1e12
 def total_epsilon_noisy_sum(noise: SumNoise, rounds: int, delta: float, weight: int = 1, first: int = 0) -> Account:
     """The total epsilon at delta of sums that are opened with noise, for one client of a weight.
 
-    It holds for any mechanism, any averaging and any two private inputs (costs, history, coins), in both directions,
-    against an observer who chooses the signals and knows everything about all other clients. Of two aggregators, it
-    holds against either of them: each knows its own noise, so that only the other's counts.
+    It holds for any averaging and any two private inputs (costs, history, coins), in both directions, against an
+    observer who chooses the signals and knows everything about all other clients; and for any mechanism and costs in
+    which one client's report depends on no other client's input. Of two aggregators, it holds against either of them:
+    each knows its own noise, so that only the other's counts.
 
     Args:
         noise: how noisy the sums are.
@@ -53,8 +54,11 @@ def total_epsilon_noisy_sum(noise: SumNoise, rounds: int, delta: float, weight: 
 
     Example:
         >>> total_epsilon_noisy_sum(SumNoise(422.0), rounds=10_000, delta=1e-6)
-        total epsilon 1.002 at delta 1e-06 over 10,000 opened sums, against an observer of the sums with noise
-        (sigma 422) (Gaussian curve)
+        total epsilon 1.002 at delta 1e-06 over 10,000 opened sums, for a client of weight 1, against an observer of the
+        sums with noise (sigma 422), if an aggregator that you trust adds the noise and shows nothing else (nothing in
+        turnout does), and each round's noise is drawn once, and its sum is opened once, and nothing else that is seen
+        (settings, who is a member) depends on a client's input, and each client's report depends on no other client's
+        input, as it does in turnout's own mechanisms and costs (Gaussian curve)
         >>> total_epsilon_noisy_sum(SumNoise(3.0), rounds=2, delta=1e-6).how
         'discrete Gaussian curve'
     """
@@ -63,10 +67,10 @@ def total_epsilon_noisy_sum(noise: SumNoise, rounds: int, delta: float, weight: 
     _check_weight(weight)
     opened = noise.opened(first, first + rounds)
     number = sum(opened.values())
-    over = f"{number:,} opened sum{'' if number == 1 else 's'}"
-    over += f", for a client of weight {weight:,}" if weight != 1 else ""
+    over = f"{number:,} opened sum{'' if number == 1 else 's'}, for a client of weight {weight:,}"
     epsilon, how = _total(opened, delta, weight)
-    return Account(epsilon, delta, rounds, str(Observer(NOISY_SUM, noise=noise)), how, over=over)
+    observer = Observer(NOISY_SUM, noise=noise, assuming=(OWN_BIT,))
+    return Account(epsilon, delta, rounds, str(observer), how, observer.assumptions(Classical()), over=over)
 
 
 def sigma_for(

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from turnout.algorithm import Averaging, Mechanism
 from turnout.errors import check_kind, invalid
+from turnout.problem import Costs, PolynomialCosts
 
 if TYPE_CHECKING:
     from turnout.algorithm import SumNoise
@@ -44,11 +45,25 @@ ONE_LEDGER = "the cost is not released outside this ledger"
 UNWITNESSED = "every report is in this ledger or in the device's rounds"
 FIXED_NUMBER = "the number of reports did not depend on their content"
 FIXED_ROUNDS = "the number of rounds did not depend on what was opened"
-OWN_BIT = "each client's report depends on no other client's input, as it does in turnout's own mechanisms"
+OWN_BIT = "each client's report depends on no other client's input, as it does in turnout's own mechanisms and costs"
+UNKNOWN_SEED = "nobody knows this simulation's seed, and no other run has it"
 LOST_ROUNDS = "no device has made reports in rounds that a restore lost and that this coordinator has not learned of"
 LOST_RULES = "no version of the rules was lost in that restore"
 SAME_MECHANISM = "the run keeps this mechanism (another may use all that the device's limits allow)"
 NOT_ADAPTIVE = "the choice of mechanisms did not depend on this client's reports"
+
+
+def of_costs(costs: Costs) -> tuple[str, ...]:
+    """What must hold of the costs for an account of sums with noise: of one's own, one client's may follow another's.
+
+    Example:
+        >>> from turnout.problem import PolynomialCosts
+        >>> of_costs(PolynomialCosts([[1.0], [2.0]], powers=(2,)))
+        ()
+    """
+    from turnout.problem import DrawnCosts  # no device has drawn ones
+
+    return () if type(costs) in (PolynomialCosts, DrawnCosts) else (OWN_BIT,)
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,13 +144,9 @@ class Observer:
         if self.sees == SUM:
             return f"an observer of the sum alone, with {self.honest:,} honest others"
         assert self.noise is not None
-        early = (
-            f"{self.noise.early_sigma:g} in the first {self.noise.early:,} rounds, then " if self.noise.early else ""
-        )
-        sigma = f"sigma {early}{self.noise.sigma:g}"
         if self.noise.aggregators == 1:
-            return f"an observer of the sums with noise ({sigma})"
-        return f"either of two aggregators that each add noise to the sums ({sigma})"
+            return f"an observer of the sums with noise ({self.noise.words})"
+        return f"either of two aggregators that each add noise to the sums ({self.noise.words})"
 
     def check(self, mechanism: Mechanism) -> None:
         """Refuse what would make an account of this mechanism false.

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from turnout.algorithm import MECHANISMS, Mechanism
-from turnout.privacy import provided
+from turnout.privacy import provided, shown, shown_delta
 from turnout.report.page import Markup, Page, escape
 from turnout.report.traces import Look, Trace, band, chart, line, look, points
 from turnout.sweep import Results
@@ -164,7 +164,7 @@ def _add_privacy(page: Page, results: Results, names: Sequence[str], looks: dict
     title = "Total epsilon over the run's rounds"
     caption = (
         "What privacy costs: the cost gap of each setting against all that its reports give away together, at "
-        f"delta {max(row['total_delta'] for row in rows):g} (0 where the promise is for a lifetime), "
+        f"delta {shown_delta(max(row['total_delta'] for row in rows))} (0 where the promise is for a lifetime), "
         f"{_against_whom(rows)}."
     )
     if without:
@@ -392,7 +392,7 @@ def _bound(group: _Group, column: str) -> str:
     value: Any = group.one(column)
     if value is None:
         return "–"
-    return "none" if math.isinf(value) else f"{value:,.6g}"
+    return "none" if math.isinf(value) else shown(value)
 
 
 def _duration(seconds: float) -> str:

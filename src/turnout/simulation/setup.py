@@ -18,11 +18,12 @@ from turnout.algorithm import (
     SumNoise,
     check_controller,
     check_mechanism,
+    check_name,
     noise_from_settings,
     released,
 )
 from turnout.errors import check_kind, invalid
-from turnout.privacy import EVERY_REPORT, NOISY_SUM, SUM, Observer
+from turnout.privacy import EVERY_REPORT, NOISY_SUM, SUM, Observer, of_costs
 from turnout.problem import PolynomialCosts, Problem, check_capacity, check_problem
 from turnout.settings import Table
 from turnout.simulation.clients import SimulatedClients
@@ -168,7 +169,8 @@ def seen_by(observer: Observer, problem: Problem, averaging: Averaging, schedule
     if observer.sees == EVERY_REPORT:
         return replace(observer, averaging=averaging)
     if observer.sees == NOISY_SUM:
-        return replace(observer, averaging=averaging, weights=problem.weights)
+        assumed = tuple(dict.fromkeys([*observer.assuming, *of_costs(problem.costs)]))
+        return replace(observer, averaging=averaging, weights=problem.weights, assuming=assumed)
     others = max(0, schedule.fewest(rounds, len(problem)) - 2)  # without the client, and one that may observe
     if observer.honest is not None and observer.honest > others:
         remedy = "give how many certainly report in every round; who leaves or is away hides nobody"
@@ -196,6 +198,7 @@ def _check_kinds(
     """Refuse arguments in another order or of another type, with the remedy."""
     check_problem(problem)
     check_mechanism(mechanism)
+    check_name(mechanism)
     check_controller(controller)
     for name, given, kind, such in (
         ("schedule", schedule, Schedule, "Schedule(capacity={500: 300})"),

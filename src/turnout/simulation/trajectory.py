@@ -36,6 +36,7 @@ from turnout.privacy import (
     NOISY_SUM,
     OWN_BIT,
     PUBLIC_DESIGN,
+    UNKNOWN_SEED,
     Account,
     Certificate,
     Observer,
@@ -59,6 +60,8 @@ _SHOWN_WITH_GAP = 1_000_000
 class ServerRecord:
     """What the server of a run saw and sent, and nothing else: no true turnout, no seed, nothing of a client.
 
+    A simulation's noise comes from its seed: whoever guesses the seed (0, unless given) takes the noise away.
+
     Attributes:
         signal: Theta(k), shape (rounds,).
         seen: the sum of each round as it was opened, shape (rounds,); not a number where nothing was opened.
@@ -79,7 +82,8 @@ class ServerRecord:
     noise: dict[str, Any] | None
 
     def __repr__(self) -> str:
-        sums = "exact sums" if self.noise is None else f"sums with noise of sigma {self.noise['sigma']:g}"
+        known = None if self.noise is None else noise_from_settings(Table(self.noise, "noise"))
+        sums = "exact sums" if known is None else f"sums with noise of {known.words}"
         return f"ServerRecord({len(self.signal)} rounds, {sums})"
 
     @property
@@ -394,7 +398,7 @@ def _total_with_noise(parts: Sequence[_Provenance], observer: Observer) -> Accou
         return replace(found, epsilon=math.inf, how="in one part clients learned from each other's releases")
     if len(known) < len(parts) or not all(MECHANISMS.has_proofs_of(one) for one in known):
         found = found.assuming(OWN_BIT)
-    found = found.assuming(FIXED_ROUNDS)
+    found = found.assuming(UNKNOWN_SEED, FIXED_ROUNDS)
     if observer.weights is None:  # nobody has said how heavy the clients are
         found = replace(found, over=f"{found.over or f'{found.rounds:,} reports'}, for a client of weight 1")
     return found.assuming(*(PUBLIC_DESIGN for one in known if getattr(one, "designed", False)))

@@ -16,7 +16,7 @@ from turnout.settings import Table
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
-__all__ = ["MECHANISMS", "check_known", "in_words", "mechanism_from_settings"]
+__all__ = ["MECHANISMS", "check_known", "check_name", "in_words", "mechanism_from_settings"]
 
 _OURS = {
     "classical": "classical:Classical",
@@ -107,6 +107,21 @@ def in_words(settings: Mapping[str, Any]) -> str:
         'clamp, epsilon 1 per report, center 0.5'
     """
     return MECHANISMS.get(settings["kind"], Mechanism).describe(settings)
+
+
+def check_name(mechanism: Mechanism) -> None:
+    """Refuse a mechanism that has the name of another one: what is printed of it would be the other's promise.
+
+    Raises:
+        ValueError: it has.
+
+    Example:
+        >>> from turnout.algorithm import Clamp
+        >>> check_name(Clamp(1.0))
+    """
+    if type(mechanism) is not MECHANISMS.get(mechanism.kind, type(mechanism)):
+        got = f"{mechanism.kind!r}, which is the name of turnout's {MECHANISMS[mechanism.kind].__name__}"
+        raise invalid(f"the kind of {type(mechanism).__name__}", "a name of its own", got, "give it another kind")
 
 
 def check_known(mechanism: Mechanism) -> None:

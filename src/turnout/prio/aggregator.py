@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
@@ -41,8 +41,8 @@ from turnout.prio.draft import (
     SHARE_BYTES,
     VERIFIER_WORDS,
     WORD_BYTES,
-    binder,
-    xof_parts,
+    message_head,
+    message_tail,
 )
 
 Role = Literal["leader", "helper"]
@@ -69,8 +69,8 @@ class Prepared:
         ([True, False], [32, 0])
     """
 
-    verifiers: list[bytes]
-    out_shares: Words
+    verifiers: list[bytes] = field(repr=False)
+    out_shares: Words = field(repr=False)
     well_formed: Flags
 
 
@@ -143,8 +143,8 @@ def _batches(contexts: Sequence[bytes]) -> Iterator[tuple[npt.NDArray[np.int64],
 def _messages(usage: int, contexts: Bytes, seeds: Bytes, nonces: Bytes | None = None) -> Bytes:
     """What is hashed for each report: the parts around the context, a seed, and what follows it."""
     number, length = contexts.shape
-    head = np.frombuffer(xof_parts(usage, bytes(length)), np.uint8)
-    tail = np.frombuffer(binder(usage), np.uint8)
+    head = np.frombuffer(message_head(usage, bytes(length)), np.uint8)
+    tail = np.frombuffer(message_tail(usage), np.uint8)
     at_seed, at_tail = len(head), len(head) + SEED_BYTES
     found = np.empty((number, at_tail + len(tail) + (0 if nonces is None else NONCE_BYTES)), np.uint8)
     found[:, :at_seed] = head
@@ -173,7 +173,7 @@ def _queried(words: Words, point: Words) -> Words:
     A line has its blind at 1 and the bit at -1. The product has degree two, so its values at 1, w and -1 give its three
     coefficients; w is the fourth root of one. All of it is linear in the share.
     """
-    bit, first, second, at_one, at_root, at_minus_one = words.T
+    bit, first, second, at_one, at_root, at_minus_one = np.ascontiguousarray(words.T)
     lines = [
         add(halve(add(blind, bit)), multiply(halve(subtract(blind, bit)), point)) for blind in (first, second)
     ]
@@ -206,7 +206,7 @@ def verified(leader: Sequence[bytes], helper: Sequence[bytes]) -> Flags:
 
 def _is_decided(verifiers: Words) -> Flags:
     """Whether the square is the bit, and the two lines have the product that the proof gave."""
-    difference, first, second, product = verifiers.T
+    difference, first, second, product = np.ascontiguousarray(verifiers.T)
     found: Flags = (difference == 0) & (multiply(first, second) == product)
     return found
 
@@ -218,8 +218,7 @@ def weighted_sum(out_shares: Words, counted: Flags, weights: Sequence[int] | npt
         out_shares: of `prepare`.
         counted: which reports verify, the same for both aggregators. Two sums of one round over different sets give
             away the difference.
-        weights: from 0 to 2^32 - 1, one for all or one per report. The opened sum is right if all of them together stay
-            below 2^63.
+        weights: from 0 to 2^32 - 1, one for all or one per report.
 
     Example:
         >>> import numpy as np
@@ -227,7 +226,7 @@ def weighted_sum(out_shares: Words, counted: Flags, weights: Sequence[int] | npt
         7
     """
     many = np.asarray(weights)
-    if not np.issubdtype(many.dtype, np.integer) or ((many < 0) | (many >= 2**32)).any():
+    if many.size and not np.issubdtype(many.dtype, np.integer) or ((many < 0) | (many >= 2**32)).any():
         raise invalid("weights", "whole numbers from 0 to 2^32 - 1", repr(weights), "use a finer unit for parts")
     if many.shape not in ((), out_shares.shape) or counted.shape != out_shares.shape:
         told = f"{out_shares.size} shares, {counted.size} flags, {many.size} weights"
@@ -251,7 +250,7 @@ def added(*shares: int) -> int:
 def opened(leader: int, helper: int) -> int:
     """The sum, from both aggregators' shares of it: a whole number, negative where noise made it so.
 
-    It is right from -2^62 to 2^62; that leaves room for any turnout and any noise.
+    It is right while it lies between -2^62 and 2^62.
 
     Example:
         >>> opened(added(10, 3), added(MODULUS - 4, -20))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import secrets
 import struct
 from dataclasses import dataclass, field
-from functools import lru_cache
 
 from turnout.errors import check_number, invalid
 from turnout.prio.draft import (
@@ -92,17 +91,22 @@ def _proof(bit: int, first: int, second: int) -> list[int]:
     return [first, second, first * second % MODULUS, at_root[0] * at_root[1] % MODULUS, bit * bit]
 
 
+def _check_whole(name: str, value: int, least: int) -> None:
+    allowed = f"from {least} to 2^53, without a fraction"
+    check_number(name, value, allowed, lambda given: least <= given <= 2**53 and given == int(given), "give such a one")
+
+
 def _of_size(name: str, value: bytes, size: int) -> bytes:
     if len(value) != size:
         raise invalid(name, f"{size} bytes", f"{len(value)} bytes", "leave it out: it is drawn at random")
     return bytes(value)
 
 
-@lru_cache(maxsize=4096)  # one for each weight of a round
 def report_context(run: str, round: int, rules: bytes, sigma: float, weight: int) -> bytes:
     """What a report is for, in bytes. A report that was split for one context fails in every other.
 
-    Every part has its length before it, so no two different lists of parts have the same bytes.
+    Every part has its length before it, so no two different lists of parts have the same bytes. An aggregator makes it
+    once for each weight of a round.
 
     Args:
         run: its name, at most 255 bytes.
@@ -124,8 +128,7 @@ def report_context(run: str, round: int, rules: bytes, sigma: float, weight: int
     if not 16 <= len(rules) <= 64:
         raise invalid("rules", "a digest of 16 to 64 bytes", f"{len(rules)} bytes", "use SHA-256")
     for what, number, least in (("round", round, 0), ("weight", weight, 1)):
-        if isinstance(number, bool) or int(number) != number or not least <= number < 2**63:
-            raise invalid(what, f"a whole number from {least} to 2^63 - 1", repr(number), "give such a one")
+        _check_whole(what, number, least)
     check_number("sigma", sigma, "from 0 up", lambda given: given >= 0.0, "0 is for sums without noise")
     parts = (
         _LABEL,

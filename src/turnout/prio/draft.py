@@ -62,25 +62,25 @@ ROUND_CONSTANTS = (
 """Of the last 12 of Keccak's 24 rounds (FIPS 202); TurboSHAKE (RFC 9861) has no others."""
 
 
-def xof_parts(usage: int, context: bytes) -> bytes:
+def message_head(usage: int, context: bytes) -> bytes:
     """The beginning of what is hashed, up to the seed: the lengths, the domain and the context."""
     domain = bytes([VERSION, 0]) + ALGORITHM.to_bytes(4, "big") + usage.to_bytes(2, "big")
     return (len(domain) + len(context)).to_bytes(2, "little") + domain + context + bytes([SEED_BYTES])
 
 
-def binder(usage: int, nonce: bytes = b"") -> bytes:
-    """The end of what is hashed, after the seed."""
+def message_tail(usage: int) -> bytes:
+    """What follows the seed; for the query point, the nonce follows too."""
     return {
         BIT_SHARE: bytes([HELPER]),
         PROOF_SHARE: bytes([PROOFS, HELPER]),
         BLINDS: bytes([PROOFS]),
-        QUERY_POINT: bytes([PROOFS]) + nonce,
+        QUERY_POINT: bytes([PROOFS]),
     }[usage]
 
 
 def expand(usage: int, context: bytes, seed: bytes, count: int) -> list[int]:
     """Some words of the field from a seed, all equally likely to whoever does not have the seed."""
-    stream = turboshake128(xof_parts(usage, context) + seed + binder(usage), 1, RATE)
+    stream = turboshake128(message_head(usage, context) + seed + message_tail(usage), 1, RATE)
     words = [int.from_bytes(stream[at : at + WORD_BYTES], "little") for at in range(0, RATE, WORD_BYTES)]
     return [word for word in words if word < MODULUS][:count]  # 2^-32 is the chance of a word that is not
 

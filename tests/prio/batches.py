@@ -12,10 +12,11 @@ KEY = bytes(range(32))
 CONTEXT = b"context"
 
 
-def both(reports, contexts=CONTEXT, key=KEY):
-    """What each aggregator has, and which reports verify."""
+def both(reports, contexts=CONTEXT, key=KEY, helpers_nonces=None):
+    """What each aggregator has, and which reports verify; the helper may have heard other nonces."""
     nonces = [report.nonce for report in reports]
     leader = prepare("leader", key, contexts, nonces, [report.leader for report in reports])
+    nonces = nonces if helpers_nonces is None else helpers_nonces
     helper = prepare("helper", key, contexts, nonces, [report.helper for report in reports])
     return SimpleNamespace(leader=leader, helper=helper, counted=verified(leader.verifiers, helper.verifiers))
 

@@ -10,7 +10,18 @@ from turnout.prio import MODULUS, arrays, draft
 EDGES = sorted(
     {
         value % MODULUS
-        for base in (0, 2**31, 2**32, 2**33, 2**48, 2**63, 2**64 - 2**33, MODULUS // 2, MODULUS - 2**32, draft.FOURTH_ROOT)
+        for base in (
+            0,
+            2**31,
+            2**32,
+            2**33,
+            2**48,
+            2**63,
+            2**64 - 2**33,
+            MODULUS // 2,
+            MODULUS - 2**32,
+            draft.FOURTH_ROOT,
+        )
         for value in (base - 2, base - 1, base, base + 1, base + 2)
     }
 )
@@ -54,7 +65,9 @@ def test_the_total_of_the_largest_words():
 
 
 def test_the_constants():
-    assert all(pow(7, (MODULUS - 1) // prime, MODULUS) != 1 for prime in (2, 3, 5, 17, 257, 65537))  # p - 1 has no others
+    assert all(
+        pow(7, (MODULUS - 1) // prime, MODULUS) != 1 for prime in (2, 3, 5, 17, 257, 65537)
+    )  # p - 1 has no others
     assert draft.FOURTH_ROOT**2 % MODULUS == MODULUS - 1
     assert arrays.is_in_field(words([0, MODULUS - 1, MODULUS, 2**64 - 1])).tolist() == [True, True, False, False]
 

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from prio.batches import share_of, words_of
-from turnout.prio import MODULUS, opened, prepare, split, turboshake128, verified, weighted_sum
-from turnout.prio import arrays, draft
+from turnout.prio import MODULUS, arrays, draft, opened, prepare, split, turboshake128, verified, weighted_sum
 
 VECTORS = Path(__file__).parent / "vectors"
 FILES = sorted(VECTORS.glob("Prio3Count_*.json"))
@@ -53,9 +52,7 @@ def test_the_device_makes_the_published_shares(path, monkeypatch):
         ours = words_of(made.leader)
         for number, seed in enumerate(seeds[1:], 2):  # a further helper takes its share from the leader's
             monkeypatch.setattr(draft, "HELPER", number)
-            theirs = draft.expand(draft.BIT_SHARE, context, seed, 1) + draft.expand(
-                draft.PROOF_SHARE, context, seed, 5
-            )
+            theirs = draft.expand(draft.BIT_SHARE, context, seed, 1) + draft.expand(draft.PROOF_SHARE, context, seed, 5)
             ours = [(one - two) % MODULUS for one, two in zip(ours, theirs, strict=True)]
         assert [share_of(ours), *seeds] == report["input_shares"]
         assert report["public_share"] == ""

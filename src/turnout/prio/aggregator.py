@@ -1,7 +1,7 @@
 """The aggregators' side: which reports are bits, and the sum of those; thousands of reports at a time.
 
-Neither aggregator sees a bit. Each computes 32 bytes per report from its share, the two exchange them, and both see which
-reports hold a 0 or a 1. A report that does not is not counted; nothing that a device sends stops a batch.
+Neither aggregator sees a bit. Each computes 32 bytes per report from its share, the two exchange them, and both see
+which reports hold a 0 or a 1. A report that does not is not counted; nothing that a device sends stops a batch.
 """
 
 from __future__ import annotations
@@ -80,16 +80,17 @@ def prepare(
     """One aggregator's first step for a batch of reports.
 
     **A report that is verified at two query points gives its bit away.** The query point comes from the verify key, the
-    context and the nonce. So the two aggregators agree on one verify key for a run and fix it before any report is made;
-    a nonce is stored with its share, before anything is computed from them; and a report is prepared in one context. The
-    same step may be repeated with the same bytes.
+    context and the nonce. So the two aggregators agree on one verify key for a run and fix it before any report is
+    made; a nonce is stored with its share, before anything is computed from them; and a report is prepared in one
+    context. The same step may be repeated with the same bytes.
 
     Args:
         role: "leader" or "helper".
         verify_key: 32 random bytes, the same for both aggregators. A device that knows it can pass off any number as a
             bit.
         contexts: what the reports are for: one for all, or one per report, where weights differ (`report_context`).
-        nonces: of the reports. A nonce that has been seen before must be refused by the caller.
+        nonces: of the reports, as the devices sent them with their shares. No proof binds a nonce to a share, so it is
+            no protection against a report that is sent twice: the caller takes one report per device and round.
         shares: of the reports, as the devices sent them; an empty one where there is none.
 
     Example:
@@ -110,7 +111,9 @@ def prepare(
     contexts = [contexts] * number if isinstance(contexts, bytes) else contexts
     if not len(contexts) == len(shares) == number:
         told = f"{len(contexts)} contexts, {number} nonces, {len(shares)} shares"
-        raise invalid("contexts, nonces and shares", "one of each per report", told, "use empty bytes for what is missing")
+        raise invalid(
+            "contexts, nonces and shares", "one of each per report", told, "use empty bytes for what is missing"
+        )
     verifiers, out_shares = np.zeros((number, VERIFIER_WORDS), np.uint64), np.zeros(number, np.uint64)
     well_formed = np.zeros(number, np.bool_)
     for rows, context in _batches(contexts):
@@ -168,15 +171,13 @@ def _words_of_helper(contexts: Bytes, seeds: Bytes) -> Words:
 
 
 def _queried(words: Words, point: Words) -> Words:
-    """This aggregator's share of what decides: the bit's square less the bit, and both lines and the product at a point.
+    """This aggregator's share of what decides: the bit's square less the bit; both lines and the product at a point.
 
     A line has its blind at 1 and the bit at -1. The product has degree two, so its values at 1, w and -1 give its three
     coefficients; w is the fourth root of one. All of it is linear in the share.
     """
     bit, first, second, at_one, at_root, at_minus_one = np.ascontiguousarray(words.T)
-    lines = [
-        add(halve(add(blind, bit)), multiply(halve(subtract(blind, bit)), point)) for blind in (first, second)
-    ]
+    lines = [add(halve(add(blind, bit)), multiply(halve(subtract(blind, bit)), point)) for blind in (first, second)]
     slope = halve(subtract(at_one, at_minus_one))
     even = halve(add(at_one, at_minus_one))  # the first coefficient and the last
     last = halve(subtract(even, subtract(at_root, multiply(slope, _ROOT))))
@@ -187,8 +188,8 @@ def _queried(words: Words, point: Words) -> Words:
 def verified(leader: Sequence[bytes], helper: Sequence[bytes]) -> Flags:
     """Which reports are proven to be a bit, from the verifiers of both aggregators, in the same order.
 
-    A report that is no bit passes with a chance of less than 2^-62. Where either aggregator has no report, or a malformed
-    one, its verifier is empty, and the report does not verify.
+    A report that is no bit passes with a chance of less than 2^-62. Where either aggregator has no report, or a
+    malformed one, its verifier is empty, and the report does not verify.
 
     Example:
         >>> verified([bytes(32), bytes(32)], [bytes(32), b""]).tolist()
@@ -196,7 +197,9 @@ def verified(leader: Sequence[bytes], helper: Sequence[bytes]) -> Flags:
     """
     if len(leader) != len(helper):
         told = f"{len(leader)} and {len(helper)}"
-        raise invalid("leader and helper", "verifiers of the same reports", told, "use empty bytes where one is missing")
+        raise invalid(
+            "leader and helper", "verifiers of the same reports", told, "use empty bytes where one is missing"
+        )
     (ours, fits), (theirs, is_whole) = (rows_of(one, VERIFIER_WORDS * WORD_BYTES) for one in (leader, helper))
     left, right = (rows.view("<u8").astype(np.uint64) for rows in (ours, theirs))
     fits = fits & is_whole & is_in_field(left).all(axis=1) & is_in_field(right).all(axis=1)
@@ -226,7 +229,7 @@ def weighted_sum(out_shares: Words, counted: Flags, weights: Sequence[int] | npt
         7
     """
     many = np.asarray(weights)
-    if many.size and not np.issubdtype(many.dtype, np.integer) or ((many < 0) | (many >= 2**32)).any():
+    if (many.size and not np.issubdtype(many.dtype, np.integer)) or ((many < 0) | (many >= 2**32)).any():
         raise invalid("weights", "whole numbers from 0 to 2^32 - 1", repr(weights), "use a finer unit for parts")
     if many.shape not in ((), out_shares.shape) or counted.shape != out_shares.shape:
         told = f"{out_shares.size} shares, {counted.size} flags, {many.size} weights"

@@ -112,7 +112,7 @@ def turboshake128(message: bytes, domain: int, length: int) -> bytes:
 
 @cache
 def lane_moves() -> list[tuple[int, int]]:
-    """For each of the 25 lanes after Keccak's steps rho and pi: the lane that it comes from, and by how much it turns."""
+    """Keccak's steps rho and pi: for each of the 25 lanes, the lane that it comes from, and by how much it turns."""
     turns, (x, y) = {(0, 0): 0}, (1, 0)
     for step in range(24):
         turns[x, y] = (step + 1) * (step + 2) // 2 % 64

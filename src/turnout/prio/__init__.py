@@ -1,6 +1,6 @@
 """Two-party Prio: a device splits its bit between two aggregators, which add up bits that neither of them sees.
 
-It is Prio3Count of draft-irtf-cfrg-vdaf-20, byte for byte. docs/proofs/prio.md says what it promises and what breaks it.
+It is Prio3Count of draft-irtf-cfrg-vdaf-20, byte for byte. What it promises is in docs/proofs/prio.md.
 """
 
 from __future__ import annotations

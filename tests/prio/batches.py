@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from turnout.prio import MODULUS, Report, prepare, split, verified
+from turnout.prio import MODULUS, Report, draft, prepare, split, verified
 from turnout.prio import device as device_side
 
 KEY = bytes(range(32))
@@ -44,7 +44,7 @@ def cheat(value, context=CONTEXT):
     """A report of any number, with the proof that an honest device would make for it."""
     randomness = secrets.token_bytes(64)
     one = split(1, context, randomness=randomness)
-    blinds = device_side.expand(device_side.BLINDS, context, randomness[32:], 2)
+    blinds = draft.expand(draft.BLINDS, context, randomness[32:], 2)
     proofs = [device_side._proof(number, *blinds) for number in (1, value)]
     return moved(one, [value - 1, *(new - old for old, new in zip(*proofs, strict=True))])
 

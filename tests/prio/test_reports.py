@@ -198,7 +198,7 @@ def test_added_parts_of_a_report_fail(report):
 
 @pytest.mark.parametrize("point", [1, MODULUS - 1])
 def test_at_a_point_that_shows_what_lines_hide_the_report_is_given_up(report, point, monkeypatch):
-    real = aggregator.expand
+    real = arrays.expand
 
     def chosen(messages, count):
         found = real(messages, count)

@@ -29,7 +29,8 @@ def add(left: Words, right: Words) -> Words:
 
 def subtract(left: Words, right: Words) -> Words:
     """The difference modulo p of words below p."""
-    return (left - right) - (left < right) * _LOW
+    found: Words = (left - right) - (left < right) * _LOW
+    return found
 
 
 def multiply(left: Words, right: Words) -> Words:

@@ -100,6 +100,12 @@ def test_a_context_says_what_it_is_in_fixed_bytes():
     assert report_context("r", 0, bytes(16), -0.0, 1) == report_context("r", 0, bytes(16), 0, 1)
 
 
+def test_a_context_at_its_limits():
+    context = report_context("r" * 255, 2**53, bytes(64), 0.0, 2**53)
+    assert len(context) == 8 + 256 + 9 + 65 + 9 + 9
+    assert both([split(1, context)], context).counted.all()
+
+
 @pytest.mark.parametrize(
     ("change", "name"),
     [

@@ -53,7 +53,7 @@ _BATCH = 2_500
 _ROOT = np.array([FOURTH_ROOT], np.uint64)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Prepared:
     """What one aggregator has of a batch of reports, before it knows which of them verify.
 

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from turnout.algorithm.mechanisms.tracking_clamp import MARGIN, TrackingClamp
     from turnout.algorithm.noise import SumNoise, discrete_gaussian, noise_from_settings
     from turnout.algorithm.presence import FORGIVEN, QUORUM, RETURN_ROUNDS, Attendance, Presence
-    from turnout.algorithm.server import EVERYONE, Heard, ServerState, server_step
+    from turnout.algorithm.server import EVERYONE, Heard, ServerState, in_reach, server_step
 
 __all__ = [
     "EVERYONE",
@@ -105,6 +105,7 @@ __all__ = [
     "controller_from_settings",
     "discrete_gaussian",
     "growth",
+    "in_reach",
     "in_words",
     "inside",
     "integral_signal",
@@ -173,6 +174,7 @@ __getattr__, _ = lazy(
             "EVERYONE",
             "Heard",
             "ServerState",
+            "in_reach",
             "server_step",
         ),
     },

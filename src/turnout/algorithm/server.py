@@ -1,7 +1,7 @@
 """The server's step: how a round is closed. Simulation, coordinator and Flower all call `server_step`.
 
-A compiled engine runs many rounds in one call. Its loop computes the same `integral_signal` between rounds, which is
-all that the step is for an `IntegralController` that hears everyone.
+A compiled engine runs many rounds in one call. Its loop does what the step does for an `IntegralController`: it moves
+the signal by `integral_signal` where it hears everyone, and else by the same aim, scale and bound.
 """
 
 from __future__ import annotations
@@ -82,6 +82,21 @@ class Heard(NamedTuple):
         goal = least + (most - least) * (1.0 / 3.0 if capacity > most else 0.1)
         wrong = total < goal * self.share if capacity > most else total > goal * self.share
         return goal * self.share if wrong else None
+
+
+def in_reach(capacity: float, least: float, most: float) -> bool:
+    """Whether some signal brings the capacity on average.
+
+    Args:
+        capacity: what is needed.
+        least: the average turnout that a falling signal approaches, and does not reach.
+        most: the highest average turnout; sums are rounded, so a trifle more is still reached.
+
+    Example:
+        >>> in_reach(30, 20.0, 30.0), in_reach(30, 30.0, 80.0), in_reach(31, 20.0, 30.0)
+        (True, False, False)
+    """
+    return least < capacity <= most * (1.0 + 1e-12)
 
 
 EVERYONE = Heard()

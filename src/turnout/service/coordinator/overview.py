@@ -13,10 +13,12 @@ from collections import Counter, deque
 from dataclasses import replace
 from typing import Any
 
-from turnout.algorithm import Presence, widest
+import numpy as np
+
+from turnout.algorithm import Presence
 from turnout.errors import invalid
 from turnout.privacy import LOST_ROUNDS, LOST_RULES, PublicAccount, shown
-from turnout.service import ClosedRound, Log, RulesVersion, budget_of, unpack_presence
+from turnout.service import MISSING, ClosedRound, Log, RulesVersion, budget_of, reachable, unpack_presence
 from turnout.service.coordinator.coordinator import Coordinator
 from turnout.service.coordinator.enrolment import issue_codes, why_left
 from turnout.service.coordinator.listing import MOST_SITES, code_list, device_list, one_code, site_list
@@ -200,9 +202,12 @@ class Overview:
 
     def _reachable(self) -> list[float]:
         """The least and the most turnout, on average, of those who can be counted on, at any signal."""
-        members = self._sync.roll.members()
+        members, last, on = self._sync.roll.members(), self._sync.closed.last, self._sync.open.position.on
         weight = float(members.weight[members.here & self._presence().expected].sum())
-        return [float(chance) * weight for chance in widest(self._sync.rules.mechanism)]
+        heard = np.ones(len(members), np.bool_)  # who has joined since the last round reports, as far as we know
+        if last is not None:
+            heard[: len(last.codes)] = last.codes != MISSING
+        return list(reachable(self._sync.rules, members, weight, heard & members.here, on))
 
     def _rules(self) -> dict[str, Any]:
         """Which version of the rules the open round has, since when, and the newest one if it is not in force yet."""

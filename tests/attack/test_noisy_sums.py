@@ -218,14 +218,14 @@ def share(own, other, runs, rounds=20, sigma=3.0):
 
 @pytest.mark.deployment
 def test_an_honest_server_gives_less_than_the_account_says():
-    """As docs/audit.md says: most of it for the two ends of the range of costs, and little in between."""
+    """As docs/audit.md says: most of it for the two ends of the range of costs, and little in between. Fixed seeds."""
     for (own, other), (least, most) in {(2.0, 40.0): (0.6, 0.85), (10.0, 30.0): (0.05, 0.2)}.items():
         assert least < share(own, other, 120) < most
 
 
 @pytest.mark.deployment
 def test_the_lower_bound_of_an_honest_server_is_far_below_the_account():
-    """A threshold is chosen in some runs, and tested in others."""
+    """A threshold is chosen in some runs, and tested in others. The seeds are fixed."""
     rounds, sigma, runs = 50, 3.0, 80
     cheap, expensive = (losses(*pair, rounds, sigma, range(2 * runs)) for pair in ((2.0, 40.0), (40.0, 2.0)))
     edge = float(np.quantile(cheap[:runs], 0.3))

@@ -85,13 +85,17 @@ def test_rounds_that_are_not_opened_show_nothing():
 
 @pytest.mark.parametrize("coins", [None, lambda seed: SystemCoins()], ids=["seeded", "the system's"])
 def test_the_noise_of_real_use(coins):
-    """`SumNoise.draw`, which simulations do not use, has the promised law; some 10,000 trials of one round."""
+    """`SumNoise.draw`, which simulations do not use, has the promised law; some 10,000 trials of one round.
+
+    The system's coins may find less than the seeded ones by chance; that they find no more is the promise (1e-6).
+    """
     more = {} if coins is None else {"coins": coins}
     one = noisy_sum_subject(Classical(), seen(2.0, [2, 1]), 1, **more)
     assert one.share == 0.4
     outcome = audited(one, 10_000, seed=3 if coins is None else None)
     assert outcome.verdict == "not refuted", str(outcome)
-    assert outcome.findings[1].lower > 0.5 * exact_epsilon({2.0: 1}, 0.01, 2)
+    if coins is None:
+        assert outcome.findings[1].lower > 0.5 * exact_epsilon({2.0: 1}, 0.01, 2)
 
 
 @dataclass(frozen=True, eq=False)

@@ -85,8 +85,11 @@ class SumNoise:
 
     def opened(self, first: int, stop: int) -> dict[float, int]:
         """How many sums are opened with which sigma, in these rounds."""
-        found = Counter(self.sigmas(first, stop).tolist())
-        return {sigma: number for sigma, number in found.items() if math.isfinite(sigma)}
+        found, cut = Counter[float](), min(max(self.early, first), stop)
+        early = self.sigma if self.early_sigma is None else self.early_sigma
+        for sigma, begin, end in ((early, first, cut), (self.sigma, cut, stop)):
+            found[float(sigma)] += end // self.every - begin // self.every
+        return {sigma: number for sigma, number in found.items() if number > 0}
 
     @property
     def factor(self) -> float:

@@ -100,7 +100,7 @@ def in_reach(capacity: float, least: float, most: float) -> bool:
 
 
 EVERYONE = Heard()
-"""Nobody is missing: what a simulation hears."""
+"""Nobody is missing: what a simulation hears where its schedule keeps nobody away."""
 
 
 def server_step(

@@ -23,6 +23,7 @@ from turnout.service.budgets import (
 from turnout.service.network import Address, Unreachable, allow_files, run_in_loop, what_to_correct
 from turnout.service.protocol import (
     ENROL,
+    HEAVIEST,
     LARGEST_BODY,
     LARGEST_REPLY,
     LEAVE,
@@ -77,6 +78,7 @@ if TYPE_CHECKING:
 __all__ = [
     "DECLINED",
     "ENROL",
+    "HEAVIEST",
     "KEPT_ROUNDS",
     "LARGEST_BODY",
     "LARGEST_REPLY",

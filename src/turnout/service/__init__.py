@@ -12,7 +12,6 @@ from turnout._lazy import lazy
 from turnout.service.budgets import (
     DECLINED,
     LEAVING,
-    LITTLE_LEFT,
     SPENT,
     USUAL_REPORTS,
     budget_of,
@@ -84,7 +83,6 @@ __all__ = [
     "LARGEST_REPLY",
     "LEAVE",
     "LEAVING",
-    "LITTLE_LEFT",
     "MISSING",
     "NO",
     "PREFIX",

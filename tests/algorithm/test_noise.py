@@ -1,6 +1,7 @@
 """Noise on the sum: the laws of the exact draws and of the seeded ones, and the server that expects noise."""
 
 import inspect
+import itertools
 import json
 import math
 import random
@@ -228,7 +229,7 @@ def test_the_turn_is_the_third_word_of_the_counter(monkeypatch):
     monkeypatch.setattr(noise, "philox4x32", lambda counter, key: asked.append(counter) or philox(counter, key))
     SumNoise(50.0, bound=50).seeded(4, 0, 1_000)
     assert [counter[2] for counter in asked] == list(range(len(asked)))
-    for before, after in zip(asked, asked[1:], strict=False):
+    for before, after in itertools.pairwise(asked):
         assert set(after[1].tolist()) < set(before[1].tolist())
     asked.clear()
     SumNoise(50.0).seeded(4, 0, 1_000)

@@ -73,7 +73,7 @@ def is_possible(sigma, bound, weight, rounds, delta):
 @pytest.mark.parametrize(("sigma", "bound", "weight"), CASES)
 @pytest.mark.parametrize("rounds", [1, 2, 3])
 def test_no_adaptive_choice_is_above_the_account(sigma, bound, weight, rounds):
-    """At every delta for which there is an account; from where the bound leaves next to nothing to where it is small."""
+    """At every delta for which there is an account, from a bound that leaves next to nothing of it on."""
     noise, tried = SumNoise(sigma, bound=bound), 0
     for delta in (0.99, 0.9, 0.7, 0.4, 0.2, 0.1, 1e-2, 1e-3, 1e-4, 1e-6, 1e-8):
         if is_possible(sigma, bound, weight, rounds, delta):

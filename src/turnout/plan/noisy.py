@@ -234,7 +234,7 @@ class HardLimit:
         told = f"Not sensible: {often}; {least or f'a limit of {self.least:,} would do'}. Or take a larger budget"
         if self.least_clients is None:
             return f"{told}, and in any case a limit above the capacity"
-        return f"{told}, or {self.least_clients:,} such clients with as much limit each"
+        return f"{told}, or {self.least_clients:,} such clients with the same limit per client"
 
 
 def hard_limit(goal: Goal, found: Outlook) -> HardLimit | None:
@@ -254,9 +254,9 @@ def hard_limit(goal: Goal, found: Outlook) -> HardLimit | None:
     opened = NormalDist(capacity, math.hypot(by_noise, coins))
     goes_ahead = opened.cdf(math.floor(goal.hard_limit - margin) + 0.5)  # whole numbers are opened
     least, room, crowd = math.ceil(opened.inv_cdf(USUAL)) + margin, goal.hard_limit - capacity, None
-    if room > 0.0:  # in a crowd of x^2 times as many: x^2 room = margin + quantile (noise + x coins), or less
-        linear, constant = _QUANTILE * coins, margin + 1.0 + _QUANTILE * by_noise
-        factor = (linear + math.sqrt(linear**2 + 4.0 * room * constant)) / (2.0 * room)
-        crowd = math.ceil(factor**2 * len(goal.problem))
+    if room > 0.0:  # with x times as many: x room = margin + quantile sqrt(noise^2 + x coins^2), a quadratic equation
+        half = (margin + 1.0) * room + 0.5 * (_QUANTILE * coins) ** 2
+        rest = (margin + 1.0) ** 2 - (_QUANTILE * by_noise) ** 2
+        crowd = math.ceil((half + math.sqrt(half**2 - room**2 * rest)) / room**2 * len(goal.problem))
     least_limit = least if least < everyone else None
     return HardLimit(goal.hard_limit, noise.bound, margin, goes_ahead, everyone, least_limit, crowd)

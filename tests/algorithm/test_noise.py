@@ -18,6 +18,7 @@ from statistical.binomial import FALSE_ALARM
 from turnout import FallingGainController, SumNoise
 from turnout.algorithm import controller_from_settings, discrete_gaussian, noise, noise_from_settings
 from turnout.algorithm.controllers import FallingGainState
+from turnout.problem import philox4x32
 from turnout.settings import Table
 
 SIGMAS = (1.0, 1.5, 3.0, 20.0)
@@ -225,8 +226,8 @@ def test_a_bound_changes_only_what_is_beyond_it():
 
 
 def test_the_turn_is_the_third_word_of_the_counter(monkeypatch):
-    asked, philox = [], noise.philox4x32
-    monkeypatch.setattr(noise, "philox4x32", lambda counter, key: asked.append(counter) or philox(counter, key))
+    asked = []
+    monkeypatch.setattr(noise, "philox4x32", lambda counter, key: asked.append(counter) or philox4x32(counter, key))
     SumNoise(50.0, bound=50).seeded(4, 0, 1_000)
     assert [counter[2] for counter in asked] == list(range(len(asked)))
     for before, after in itertools.pairwise(asked):

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from turnout import (
+    Averaging,
     Clamp,
     Classical,
     FallingGainController,
@@ -20,7 +21,7 @@ from turnout import (
     paper_population,
     simulate,
 )
-from turnout.algorithm import Mechanism
+from turnout.algorithm import Mechanism, TrackingClamp
 from turnout.attack import AttackCase, attack_case
 from turnout.plan import Goal, plan
 from turnout.privacy import (
@@ -32,6 +33,7 @@ from turnout.privacy import (
     UNKNOWN_SEED,
     Observer,
     account_of,
+    certificate,
     total_epsilon_noisy_sum,
 )
 from turnout.problem import FunctionCosts
@@ -209,3 +211,13 @@ def test_the_record_states_the_smaller_noise_of_the_first_rounds():
     assert repr(run_of(Classical(), noise=noise).server) == (
         "ServerRecord(40 rounds, sums with noise of sigma 2 in the first 4 rounds, then 60)"
     )
+
+
+def test_a_certificate_has_what_is_pure_and_says_where_the_rest_is():
+    assert str(certificate(Classical(), SEEN)) == (
+        "no bound per report: noise on the sum has no pure epsilon, but a total at a delta: see the account"
+    )
+    assert not certificate(TrackingClamp(1.0), replace(SEEN, averaging=Averaging(by="probability"))).is_bounded
+    clamp = certificate(Clamp(1.0), SEEN)
+    assert (clamp.epsilon, clamp.per, clamp.against, clamp.assumptions) == (1.0, "report", str(SEEN), ())
+    assert certificate(Memoized(4.0, 10.0), SEEN).assumptions == (RELEASED_ONCE,)

@@ -25,7 +25,6 @@ from turnout.privacy import (
     UNKNOWN_SEED,
     Observer,
     account_of,
-    certificate,
     least_epsilon,
     renyi_to_epsilon,
     sigma_for,
@@ -557,16 +556,6 @@ def test_the_heaviest_client_counts():
     same = account_of(Classical(), 1000, DELTA, seen(weights=np.full(5, 200)))
     assert (same.epsilon, same.over) == (found.epsilon, "1,000 opened sums, for a client of weight 200")
     assert account_of(Classical(), 1000, DELTA, seen(weights=np.ones(5))).over == "1,000 opened sums"
-
-
-def test_a_certificate_has_what_is_pure_and_says_where_the_rest_is():
-    assert str(certificate(Classical(), seen())) == (
-        "no bound per report: noise on the sum has no pure epsilon, but a total at a delta: see the account"
-    )
-    assert not certificate(TrackingClamp(1.0), seen(averaging=Averaging(by="probability"))).is_bounded
-    clamp = certificate(Clamp(1.0), seen())
-    assert (clamp.epsilon, clamp.per, clamp.against, clamp.assumptions) == (1.0, "report", str(seen()), ())
-    assert certificate(Memoized(4.0, 10.0), seen()).assumptions == (RELEASED_ONCE,)
 
 
 # A run

@@ -161,6 +161,8 @@ def least_bound(noise: SumNoise, rounds: int, delta: float, weight: int = 1) -> 
         >>> least_bound(SumNoise(422.5), rounds=10_000, delta=1e-6, weight=20)
         2772
     """
+    check_rounds(rounds)
+    _check_weight(weight)
     opened = noise.opened(0, rounds)
     largest = max(noise.sigma, noise.early_sigma or 0.0)
 

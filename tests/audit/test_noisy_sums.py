@@ -19,7 +19,7 @@ from turnout.audit.claims import Claim, of_sum
 from turnout.audit.events import Event, Weighed
 from turnout.audit.noisy_sums import NoisySumReporter, noisy_sum_subject
 from turnout.audit.reporters import usual_costs
-from turnout.privacy import Observer, total_epsilon_noisy_sum
+from turnout.privacy import Observer, account_of, total_epsilon_noisy_sum
 
 
 def seen(sigma=3.0, weights=None, **noise):
@@ -239,6 +239,15 @@ def test_a_sampler_with_a_thin_tail_is_caught(kept):
     assert outcome.worst.other_hits == 0
     whole = Observer("noisy-sum", noise=SumNoise(3.0), weights=[4, 1])
     assert audited(noisy_sum_subject(Classical(), whole, 1), 10_000).verdict == "not refuted"
+
+
+def test_the_account_of_bounded_noise_holds_and_one_that_ignores_the_bound_is_caught():
+    held, delta = Observer("noisy-sum", noise=SumNoise(3.0, bound=9), weights=[4, 1]), 0.05
+    for observer, verdict in ((held, "not refuted"), (replace(held, noise=SumNoise(3.0)), "refuted")):
+        account = account_of(Classical(), 1, delta, observer)
+        claims = (Claim(account.epsilon, 1, delta, against=account.against),)
+        outcome = audited(noisy_sum_subject(Classical(), held, 1, simulated=True, claims=claims), 1_000_000)
+        assert outcome.verdict == verdict, str(outcome)
 
 
 @dataclass(frozen=True)

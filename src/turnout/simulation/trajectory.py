@@ -361,7 +361,10 @@ def privacy_in_words(provenance: _Provenance) -> str:
     parts, observer = [*provenance.get("earlier", []), provenance], observer_of(provenance)
     if observer.noise is not None:
         if all(part.get("noise") == provenance["noise"] for part in parts):
-            return str(_total_with_noise(parts, observer))
+            try:
+                return str(_total_with_noise(parts, observer))
+            except ValueError as error:  # bounded noise, for fewer rounds than these
+                return f"no total: {error}"
         observer = observer.of_every_report
     promises = [_promise(part, parts[:number], observer) for number, part in enumerate(parts)]
     known = [promise for promise in promises if promise is not None]

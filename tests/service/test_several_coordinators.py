@@ -111,6 +111,25 @@ def test_a_lease_is_counted_from_the_last_look_that_succeeded(location):
     assert asyncio.run(play()) == 101.0
 
 
+def test_no_lease_for_a_round_that_closed_while_this_machine_slept(location, monkeypatch):
+    """The device that works on another coordinator's answer, and this one's, would be two."""
+    slept, clock_gettime = [0.0], time.clock_gettime
+    monkeypatch.setattr(
+        time, "clock_gettime", lambda which: clock_gettime(which) + slept[0] * (which == time.CLOCK_BOOTTIME)
+    )
+
+    async def play() -> float:
+        with contextlib.closing(begun(location)) as store, contextlib.closing(open_store(location)) as other:
+            coordinator = Coordinator(store)
+            await coordinator.sync.look()
+            slept[0] = 3600.0
+            close_now(other)
+            await coordinator.sync.look()
+            return coordinator.sync.clock() - (await coordinator.devices.answered(0)).closed
+
+    assert asyncio.run(play()) >= 3600.0
+
+
 def test_nobody_is_sent_away_while_the_database_does_not_answer(location, monkeypatch):
     """A token that is not known may be one that another coordinator has just given."""
     monkeypatch.setattr("turnout.service.coordinator.store_sync.LONGEST_LOOK", 0.2)

@@ -14,11 +14,12 @@ from service.faults import Proxy, Served, sooner, until
 from service.postgres import server
 from service.running import begun, codes_for, running, send, usual_rules
 from service.scene import Scene, impatient
+from turnout.service.coordinator import trim
 from turnout.service.coordinator.coordinator import Coordinator
 from turnout.service.rounds import Members, close
 from turnout.service.rules import Timing, rules_from_settings
 from turnout.service.store.backup import open_store
-from turnout.service.store.store import StaleRound, StoreProblem
+from turnout.service.store.store import OutOfStep, StaleRound, StoreProblem
 from turnout.settings import Table
 
 
@@ -83,6 +84,26 @@ def test_who_has_lost_the_lead_cannot_close_a_round_again(location):
         with pytest.raises(StoreProblem, match="duplicate key"):
             close_now(store)
         assert [closed.round for closed in other.history()] == [0]
+
+
+def test_whose_rounds_were_trimmed_while_it_slept_ends(location, monkeypatch):
+    """It can never learn what became of them; started again, it goes on from the database."""
+    monkeypatch.setattr("turnout.service.coordinator.exporting.KEPT_ROUNDS", 5)
+
+    async def play() -> None:
+        with contextlib.closing(open_store(location)) as other:
+            assert other.lead()
+            coordinator = Coordinator(store)
+            for _ in range(10):
+                close_now(other)
+            assert trim(other, 1e12, "me").first_kept == 5
+            coordinator.start()
+            with pytest.raises(OutOfStep, match="round 0 was trimmed while this coordinator slept: start it again"):
+                await asyncio.wait_for(coordinator.ended(), 20)
+            await coordinator.stop()
+
+    with contextlib.closing(begun(location)) as store:
+        asyncio.run(play())
 
 
 def broken(*_):

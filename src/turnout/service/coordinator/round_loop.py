@@ -10,7 +10,7 @@ import numpy as np
 from turnout.service import Log, close
 from turnout.service.coordinator.closed_rounds import Replays
 from turnout.service.coordinator.store_sync import StoreSync
-from turnout.service.store import STOPPED, OtherTables, StaleRound, StoreProblem
+from turnout.service.store import STOPPED, OtherTables, OutOfStep, StaleRound, StoreProblem
 
 POLL = 0.5
 """Seconds between two looks at the store for what others have changed; a tenth of it where it is shared."""
@@ -42,6 +42,7 @@ class RoundLoop:
         Raises:
             StoreProblem: another process has the store.
             OtherTables: a newer turnout has changed them. This one ends, so that it does not keep the lead.
+            OutOfStep: only a new start brings this process back to what the store has.
         """
         sync, events = self._sync, self._sync.events
         await sync.take_lead()
@@ -55,7 +56,8 @@ class RoundLoop:
                 sync.failing = False
             except StaleRound:
                 self._looked = -math.inf  # another has closed it: look at once
-            except OtherTables:
+            except (OtherTables, OutOfStep) as problem:
+                log.error("this coordinator ends", reason=str(problem))
                 raise
             except StoreProblem as problem:
                 sync.failing = True

@@ -21,7 +21,7 @@ from turnout.service.coordinator.closed_rounds import ClosedRounds
 from turnout.service.coordinator.enrolment import Roll
 from turnout.service.coordinator.events import Events, at_most
 from turnout.service.coordinator.open_round import OpenRound
-from turnout.service.store import PAUSED, TAKEN, Control, Device, Enrolment, Run, Store, StoreProblem
+from turnout.service.store import PAUSED, TAKEN, Control, Device, Enrolment, OutOfStep, Run, Store, StoreProblem
 
 LONGEST_LOOK = 5.0
 """Seconds for which a request waits for the next look at a shared store."""
@@ -296,7 +296,7 @@ def _look(store: Store, open: int, revision: int, versions: int) -> _Seen:
         found = store.closed(number)
         if found is None:
             if number < store.summary().first_kept:
-                raise StoreProblem(f"round {number} was trimmed while this coordinator slept: start it again")
+                raise OutOfStep(f"round {number} was trimmed while this coordinator slept: start it again")
             raise StoreProblem(f"round {number} is missing in the database: restore a backup")
         closed.append(found)
     changed = position.round > open or control.revision > revision

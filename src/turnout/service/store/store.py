@@ -53,6 +53,15 @@ class OtherTables(StoreProblem):
     """
 
 
+class OutOfStep(StoreProblem):
+    """What this process knows of the run is not what the store has: it must end, and start again.
+
+    Example:
+        >>> issubclass(OutOfStep, StoreProblem)
+        True
+    """
+
+
 class StaleRound(StoreProblem):
     """The round is not the open one any more: another process has closed it. Nothing was written.
 

@@ -259,6 +259,10 @@ class PostgresStore(SqlStore):
     def _read(self, work: Callable[[Tables], T]) -> T:
         return self._transaction(SNAPSHOT, work, again=True)
 
+    def _take_time(self, tables: Tables) -> None:
+        """It writes nothing, and nobody waits for it: a copy to a slow disk may take longer than `FROZEN`."""
+        tables.do("SET LOCAL idle_in_transaction_session_timeout = 0")
+
     def _transaction(self, begin: str, work: Callable[[Tables], T], *, again: bool) -> T:
         """Carry out work; again if the connection breaks, unless it may be done already and must not be done twice."""
 

@@ -92,6 +92,9 @@ class SqlStore:
         """Carry out work on a snapshot of the store."""
         raise NotImplementedError
 
+    def _take_time(self, tables: Tables) -> None:
+        """This transaction waits for something else than the store: it is not ended for that."""
+
     def _check_version(self, tables: Tables, lock: str = "") -> None:
         """Check that no newer turnout has changed the tables; `lock` keeps other writers out."""
         found = tables.one(f"SELECT value FROM meta WHERE name = 'schema' {lock}")
@@ -446,6 +449,7 @@ class SqlStore:
                 target._set_control(copy, control, replace(control, mode=PAUSED), restored_by)
 
         def take(tables: Tables) -> None:
+            self._take_time(tables)
             self._state(tables)
             target._write(lambda copy: put(tables, copy))
 

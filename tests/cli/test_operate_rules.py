@@ -150,6 +150,13 @@ class TestTrim:
         )
         assert operate("trim", "--store", location, "--days", "90").startswith("nothing to trim: rounds from 40 on")
 
+    def test_what_a_wrong_clock_keeps_is_told(self, tmp_path):
+        location = str(tmp_path / "old.db")
+        filled(location, 1020, clock=lambda round: 4e9 if round > 5 else 1000.0)[0].close()
+        said = operate("trim", "--store", location, "--days", "90")
+        assert "note: the clock said 2096-10-02 07:06:40 when round 6 closed, which cannot be true: it stays" in said
+        assert "rounds 0 to 5 are summed up" in said
+
     @pytest.mark.parametrize(
         ("options", "reason"),
         [

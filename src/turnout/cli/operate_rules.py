@@ -169,10 +169,13 @@ def trim(
     [bold]Example:[/bold] turnout operate trim --days 90
     """
     from turnout.service.coordinator import trim as make
+    from turnout.service.coordinator import why_kept
 
     kept, moment_before = opened(store), _time_of(before, days)
     first = kept.summary().first_kept
     found = make(kept, moment_before, WHO)
+    if why := why_kept(kept, moment_before):
+        typer.echo(f"note: {why}", err=True)
     if found.first_kept == first:
         typer.echo(f"nothing to trim: rounds from {first} on are stored")
         return

@@ -18,6 +18,7 @@ from turnout.service.coordinator import export, trim, why_kept
 from turnout.service.coordinator.enrolment import hashed
 from turnout.service.rules import Timing
 from turnout.service.store.backup import restore
+from turnout.service.store.sql import SqlStore
 from turnout.service.store.store import Enrolment, StoreProblem
 
 RULES = usual_rules(Timing(round=0.0, deadline=30.0), averaging=Averaging(remember=30))
@@ -97,6 +98,26 @@ def test_histories_and_exports_go_on_from_the_summary(places, tmp_path):
     again = places.open(back)
     assert again.summary().pack() == summary.pack()
     assert export(again).state.participations.tolist() == whole.state.participations.tolist()
+
+
+def test_an_export_during_a_trim_is_of_one_time(places, monkeypatch):
+    location = places.new()
+    store, _ = filled(location)
+    other = places.open(location)
+    places.opened.append(store)
+    whole, summary, others = export(store), SqlStore.summary, [other]
+
+    def overtaken(self):
+        found = summary(self)
+        if others:
+            trim(others.pop(), 1050.0, "me")
+        return found
+
+    monkeypatch.setattr(SqlStore, "summary", overtaken)
+    found = export(store)
+    assert other.summary().first_kept == 50
+    assert found.participants.tolist() == whole.participants.tolist()
+    assert found.state.participations.tolist() == whole.state.participations.tolist()
 
 
 @pytest.mark.parametrize(

@@ -45,6 +45,8 @@ DEVICE_COLUMNS = ("round", "device", "outcome")
 def round_rows(store: Store) -> Rows:
     """A row of `ROUND_COLUMNS` for each closed round, in order; streamed, also while the run continues.
 
+    While rounds are trimmed, read them in a `Store.snapshot`.
+
     `participants` and `demand` are weights; `members`, `heard` and `refused` count devices.
     """
     for closed in store.history():
@@ -92,6 +94,10 @@ def export(store: Store) -> Trajectory:
         ...
         turnout.service.store.store.StoreProblem: the store has no run yet: there is nothing to export
     """
+    return store.snapshot(_trajectory)
+
+
+def _trajectory(store: Store) -> Trajectory:
     run = store.run()
     if run is None:
         raise StoreProblem("the store has no run yet: there is nothing to export")

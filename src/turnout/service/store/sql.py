@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any, TypeVar
 
 from turnout.errors import invalid
@@ -390,11 +391,28 @@ class SqlStore:
         return None if row is None else closed_of(row)
 
     def history(self, first: int = 0) -> Iterator[ClosedRound]:
-        """The closed rounds from a round on, in order, a page at a time."""
+        """The closed rounds from a round on, in order, a page at a time.
+
+        Raises:
+            StoreProblem: rounds that were still to be read have been trimmed meanwhile.
+        """
         sql = selection("books", f"WHERE round >= ? ORDER BY round LIMIT {_PAGE}")
-        while page := self._read(partial(_page, sql=sql, first=first)):
+        page = self._read(partial(_page, sql=sql, first=first))
+        while page:
             yield from map(closed_of, page)
             first = page[-1][0] + 1
+            page = self._read(partial(_page, sql=sql, first=first))
+            if page and page[0][0] != first:
+                raise StoreProblem(f"{self.place}: rounds were trimmed while they were read: read them again")
+
+    def snapshot(self, work: Callable[[store.Store], T]) -> T:
+        """Carry out work that only reads: all that it reads is as it was at one time. It may be done more than once."""
+
+        def read(tables: Tables) -> T:
+            self._take_time(tables)
+            return work(_Snapshot(self.place, tables))
+
+        return self._read(read)
 
     def summary(self) -> Summary:
         """Of the closed rounds that are not stored any more."""
@@ -485,6 +503,28 @@ class SqlStore:
         if new.mode != old.mode:
             _note(tables, who, "mode", f"{old.mode} -> {new.mode}")
         return new
+
+
+class _Snapshot(SqlStore):
+    """A store as it was at one time: within one transaction that reads."""
+
+    def __init__(self, place: str, tables: Tables) -> None:
+        self.place, self._tables = place, tables
+
+    def _read(self, work: Callable[[Tables], T]) -> T:
+        return work(self._tables)
+
+    def _write(self, work: Callable[[Tables], T], *, again: bool = False) -> T:
+        raise StoreProblem(f"{self.place}: a snapshot is only read: change the store itself")
+
+    def lead(self) -> bool:
+        return False
+
+    def backup(self, path: Path) -> None:
+        raise StoreProblem(f"{self.place}: a snapshot is only read: make the copy of the store itself")
+
+    def close(self) -> None:
+        """The store ends it."""
 
 
 def _page(tables: Tables, sql: str, first: int) -> list[Row]:

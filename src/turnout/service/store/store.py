@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 import unicodedata
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from turnout.errors import TurnoutError, invalid
 from turnout.service import ClosedRound, Codes, Position, RulesVersion, Summary
+
+Result = TypeVar("Result")
 
 SCHEMA = 2
 """The version of the tables; an older store is brought up to it on opening, a newer one is refused."""
@@ -376,7 +378,11 @@ class Store(Protocol):
         ...
 
     def history(self, first: int = 0) -> Iterator[ClosedRound]:
-        """The closed rounds from a round on, in order."""
+        """The closed rounds from a round on, in order; a `StoreProblem` if those that follow are trimmed meanwhile."""
+        ...
+
+    def snapshot(self, work: Callable[[Store], Result]) -> Result:
+        """Carry out work that only reads: all that it reads is as it was at one time. It may be done more than once."""
         ...
 
     def summary(self) -> Summary:

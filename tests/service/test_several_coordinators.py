@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import signal
 import time
 
@@ -104,6 +105,43 @@ def test_whose_rounds_were_trimmed_while_it_slept_ends(location, monkeypatch):
 
     with contextlib.closing(begun(location)) as store:
         asyncio.run(play())
+
+
+@pytest.mark.parametrize(
+    ("lost", "told"),
+    [
+        ("UPDATE turnout.state SET round = 2", "round 2 is open again, and was closed: this coordinator is at round 3"),
+        ("UPDATE turnout.state SET revision = 1", "it is at change 1, and this coordinator at change 2"),
+        (
+            "SET session_replication_role = replica; UPDATE turnout.books SET closed_at = 7.0 WHERE round = 2",
+            "round 2 is another than the one that this coordinator knows",
+        ),
+    ],
+)
+def test_a_database_that_was_set_back_ends_whoever_knows_more(location, caplog, lost, told):
+    """A failover to a standby that lacks the last rounds, or the last revocations."""
+
+    async def play() -> None:
+        with contextlib.closing(open_store(location)) as other:
+            for _ in range(3):
+                close_now(other)
+            coordinator = Coordinator(store)
+            coordinator.start()
+            await sooner(lambda: coordinator.sync.leads)
+            server().sql(location, lost)
+            if "books" in lost:
+                close_now(other)  # a coordinator that was started again
+            with pytest.raises(OutOfStep, match=f"set back .{told}.: .* start this coordinator again"):
+                await asyncio.wait_for(coordinator.ended(), 20)
+            await coordinator.stop()
+            assert other.lead()
+
+    with contextlib.closing(begun(location)) as store:
+        for capacity in (3.0, 4.0):
+            store.change("test", capacity=capacity)
+        with caplog.at_level(logging.INFO, "turnout.coordinator"):
+            asyncio.run(play())
+    assert "this coordinator ends" in [line.getMessage() for line in caplog.records]
 
 
 def broken(*_):

@@ -32,7 +32,7 @@ class RoundLoop:
 
     def __init__(self, sync: StoreSync, replays: Replays, random: np.random.Generator) -> None:
         self._sync, self._replays, self._random = sync, replays, random
-        self._looked = sync.clock()
+        self._looked, self._stale = sync.clock(), -1
 
     async def run(self) -> None:
         """Run rounds until `Events.stop`; a round that is being closed then is closed first.
@@ -54,16 +54,21 @@ class RoundLoop:
             try:
                 await self._turn(every)
                 sync.failing = False
-            except StaleRound:
-                self._looked = -math.inf  # another has closed it: look at once
+            except StaleRound as stale:
+                if sync.open.number == self._stale:  # a look has not helped
+                    await self._pause(stale)
+                self._stale, self._looked = sync.open.number, -math.inf  # another has closed it: look at once
             except (OtherTables, OutOfStep) as problem:
                 log.error("this coordinator ends", reason=str(problem))
                 raise
             except StoreProblem as problem:
-                sync.failing = True
-                events.count("store failures")
-                log.error("the store failed", reason=str(problem))
-                await events.stopped(PAUSE)
+                await self._pause(problem)
+
+    async def _pause(self, problem: StoreProblem) -> None:
+        self._sync.failing = True
+        self._sync.events.count("store failures")
+        log.error("the store failed", reason=str(problem))
+        await self._sync.events.stopped(PAUSE)
 
     async def _turn(self, every: float) -> None:
         sync = self._sync

@@ -4,6 +4,7 @@ import sqlite3
 import subprocess
 import sys
 import threading
+import time
 from dataclasses import replace
 
 import numpy as np
@@ -311,6 +312,21 @@ def test_one_leads(places):
     assert [here.lead(), there.lead(), here.lead(), there.lead()] == [True, False, True, False]
     here.close()
     assert there.lead()
+
+
+def test_the_lead_is_taken_from_who_is_silent_and_from_nobody_else(places):
+    location = places.new()
+    here, there = places.begun(location), places.open(location)
+    assert here.lead()
+    assert not there.end_lead(60.0)
+    assert here.lead()
+    assert there.end_lead(0.0) == there.shared
+    if there.shared:
+        for _ in range(500):  # the session ends in its own time
+            if there.lead():
+                break
+            time.sleep(0.01)
+        assert [there.lead(), here.lead(), there.lead()] == [True, False, True]
 
 
 def test_two_at_once_close_every_round_once(places):

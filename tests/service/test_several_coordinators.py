@@ -107,6 +107,20 @@ def test_whose_rounds_were_trimmed_while_it_slept_ends(location, monkeypatch):
         asyncio.run(play())
 
 
+def test_a_leader_that_is_halted_is_replaced(location, monkeypatch, caplog):
+    """Its connection lives, and with it the database's lock: rounds would wait for as long as it is halted."""
+    monkeypatch.setattr("turnout.service.coordinator.round_loop.OVERDUE", 0.2)
+    monkeypatch.setattr("turnout.service.coordinator.round_loop.SILENT", 0.1)
+    store = begun(location, usual_rules(Timing(round=0.0, deadline=0.05), wait_for=0))
+    with contextlib.closing(open_store(location)) as halted:
+        assert halted.lead()
+        with running(store) as follower, caplog.at_level(logging.INFO, "turnout.coordinator"):
+            until(lambda: follower.coordinator.sync.open.number > 1)
+            assert not halted.lead()
+        told = [line.getMessage() for line in caplog.records]
+        assert told.count("the leader was silent: its database session is ended") == 1
+
+
 @pytest.mark.parametrize(
     ("lost", "told"),
     [
@@ -299,6 +313,30 @@ def test_a_front_end_and_a_leader_that_sleep_for_a_while(tmp_path, location):
 
     books = scene.agreed(asyncio.run(play()))
     print(f"{len(books.rounds)} rounds")
+
+
+@pytest.mark.deployment
+def test_a_leader_that_is_frozen_is_replaced(tmp_path, location):
+    """SIGSTOP for longer than any deadline: the others go on, and it does no harm when it wakes."""
+    scene = Scene(tmp_path, location, timing=Timing(0.0, 0.4, 0.4, 2.0))
+
+    async def play() -> Proxy:
+        async with several(scene) as coordinators:
+            await scene.rounds(5)
+            leader = await coordinators.leader()
+            leader.signal(signal.SIGSTOP)
+            try:
+                begun_at = time.monotonic()
+                await scene.rounds(5, 60)
+                print(f"rounds go on after {time.monotonic() - begun_at:.1f} s")
+                assert time.monotonic() - begun_at < 30.0
+            finally:
+                leader.signal(signal.SIGCONT)
+            await scene.rounds(5)
+            await coordinators.leader()
+        return coordinators.proxy
+
+    scene.agreed(asyncio.run(play()))
 
 
 @pytest.mark.deployment

@@ -18,6 +18,12 @@ POLL = 0.5
 PAUSE = 1.0
 """Seconds after a failure of the store before it is tried again."""
 
+OVERDUE = 15.0
+"""Seconds, or three deadlines if that is more, by which a round is late when the lead is taken from who is silent."""
+
+SILENT = 5.0
+"""Seconds for which a process that leads asks the database for nothing only if it is halted."""
+
 log = Log("coordinator")
 
 
@@ -32,7 +38,7 @@ class RoundLoop:
 
     def __init__(self, sync: StoreSync, replays: Replays, random: np.random.Generator) -> None:
         self._sync, self._replays, self._random = sync, replays, random
-        self._looked, self._stale = sync.clock(), -1
+        self._looked, self._stale, self._waited = sync.clock(), -1, sync.clock()
 
     async def run(self) -> None:
         """Run rounds until `Events.stop`; a round that is being closed then is closed first.
@@ -75,11 +81,22 @@ class RoundLoop:
         if sync.clock() >= self._looked + every:
             self._looked = sync.clock()
             await sync.look()
+            if not sync.leads:
+                await self._take_over_when_overdue()
         if sync.leads and self._seconds_to_close() <= 0.0:
             if sync.store.shared:
                 await sync.merge()
             if self._seconds_to_close() <= 0.0:
                 await self._close()
+
+    async def _take_over_when_overdue(self) -> None:
+        """A process that is halted keeps its connection, and so the lead, but closes nothing."""
+        sync, deadline = self._sync, self._sync.rules.timing.deadline
+        if sync.waits:
+            self._waited = sync.clock()
+        elif sync.clock() >= max(self._waited, sync.open.opened + deadline) + max(OVERDUE, 3.0 * deadline):
+            self._waited = sync.clock()
+            await sync.take_over(SILENT)
 
     def _seconds_to_close(self) -> float:
         """How long until the open round must be closed, as far as is known."""

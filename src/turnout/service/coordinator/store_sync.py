@@ -96,6 +96,11 @@ class StoreSync:
         if not self.leads and not self.store.shared:
             raise StoreProblem(TAKEN)
 
+    async def take_over(self, silent: float) -> None:
+        """Take the lead from a process that has not asked for it for so many seconds."""
+        if await self.call(self.store.end_lead, silent):
+            log.warning("the leader was silent: its database session is ended", round=self.open.number)
+
     async def look(self) -> None:
         """Take in what others have changed: the operator's commands, other coordinators.
 

@@ -360,6 +360,10 @@ class SqlStore:
         """What it was given: only one coordinator uses such a store."""
         return codes
 
+    def end_lead(self, silent: float) -> bool:
+        """False: nobody else can lead such a store."""
+        return False
+
     def close_round(self, closed: ClosedRound, position: Position) -> None:
         """Store the closed round and open the next, in one transaction. In mode DRAINING or STOPPED it becomes PAUSED.
 

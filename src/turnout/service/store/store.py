@@ -405,6 +405,10 @@ class Store(Protocol):
         """Whether this process is the one that closes rounds; if no process does, it tries to."""
         ...
 
+    def end_lead(self, silent: float) -> bool:
+        """Take the lead from a process that has not asked for it for so many seconds; whether there was one."""
+        ...
+
     def backup(self, path: Path) -> None:
         """A complete copy in one new file, while it runs."""
         ...

@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from service.test_trimming import filled
 from turnout.cli import app
-from turnout.service.store import open_store
+from turnout.service.store import SqlStore, open_store
 
 
 @pytest.fixture
@@ -35,6 +35,17 @@ class TestInit:
         assert "is in" in operate("init", "--store", store, *USUAL)
         assert "no change" in operate("init", "--store", store, *USUAL)
         assert contents(store) == before
+
+    def test_two_at_once_begin_it_once(self, store, monkeypatch):
+        begin = SqlStore.begin
+
+        def overtaken(self, *given):
+            monkeypatch.setattr(SqlStore, "begin", begin)
+            assert "run chargers begins in" in operate("init", "--store", store, *USUAL)
+            begin(self, *given)
+
+        monkeypatch.setattr(SqlStore, "begin", overtaken)
+        assert "no change" in operate("init", "--store", store, *USUAL)
 
     def test_other_rules_are_refused_and_all_that_differs_is_named(self, store):
         operate("init", "--store", store, *USUAL)

@@ -54,6 +54,7 @@ from turnout.service.store.store import (
     RUNNING,
     STOPPED,
     UNUSED,
+    AlreadyBegun,
     Change,
     Code,
     Control,
@@ -113,7 +114,7 @@ class SqlStore:
 
         def work(tables: Tables) -> None:
             if tables.one("SELECT name FROM run"):
-                raise StoreProblem(f"{self.place}: a run is stored here already: continue it, or give another place")
+                raise AlreadyBegun(f"{self.place}: a run is stored here already: continue it, or give another place")
             tables.do(insertion("run"), *run_row(run))
             round, offered, controller, on, presence = position_values(position)
             tables.do(insertion("state"), 1, round, offered, controller, on, float(capacity), RUNNING, 0, presence)

@@ -46,6 +46,15 @@ class NotBegun(StoreProblem):
     """
 
 
+class AlreadyBegun(StoreProblem):
+    """There is a run in the store, perhaps since a moment ago.
+
+    Example:
+        >>> issubclass(AlreadyBegun, StoreProblem)
+        True
+    """
+
+
 class OtherTables(StoreProblem):
     """Another version of turnout has changed the tables: this process must end, and start with that version.
 

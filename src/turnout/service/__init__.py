@@ -57,6 +57,7 @@ if TYPE_CHECKING:
         close,
         first_position,
         pack_codes,
+        position_after,
         unpack_codes,
         unpack_presence,
     )
@@ -124,6 +125,7 @@ __all__ = [
     "is_little",
     "lasting",
     "pack_codes",
+    "position_after",
     "read_json",
     "rules_from_settings",
     "rules_name",
@@ -159,6 +161,7 @@ __getattr__, _ = lazy(
             "close",
             "first_position",
             "pack_codes",
+            "position_after",
             "unpack_codes",
             "unpack_presence",
         ),

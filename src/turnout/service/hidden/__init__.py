@@ -6,7 +6,8 @@
 from turnout.service.hidden.books import Books, RoundWitness
 from turnout.service.hidden.device import HiddenDevice
 from turnout.service.hidden.messages import PeerProblem
-from turnout.service.hidden.records import HiddenRules, Record, first_record
+from turnout.service.hidden.records import Record, first_record
+from turnout.service.hidden.rules import HiddenRules
 from turnout.service.hidden.sides import Helper, Leader, settled
 
 __all__ = [

@@ -25,17 +25,15 @@ from turnout.service.hidden.messages import Closed, DeviceReport, Opening, PeerP
 from turnout.service.hidden.records import (
     FEW,
     RESTORED,
-    HiddenRules,
     Record,
-    canonical,
     counted_of,
-    digest_of,
     is_few,
     next_record,
     pack_set,
     set_digest,
     unpack_set,
 )
+from turnout.service.hidden.rules import HiddenRules, canonical, digest_of
 
 Draw = Callable[[int, float], int]
 """The noise of a round, from its number and sigma: from the system's entropy, and never the same again."""

@@ -23,7 +23,8 @@ from turnout.errors import FileProblem, invalid
 from turnout.files import Disk
 from turnout.service import Members, Position
 from turnout.service.hidden.messages import Closed, Opening
-from turnout.service.hidden.records import HiddenRules, Record, canonical, first_record
+from turnout.service.hidden.records import Record, first_record
+from turnout.service.hidden.rules import HiddenRules, canonical
 
 STEPS = ("begin", "members", "reports", "share", "witness", "commitment", "record")
 """The durable steps, in the order in which they are first taken."""

@@ -21,7 +21,8 @@ from turnout.prio import split
 from turnout.privacy import plain
 from turnout.problem import Costs
 from turnout.service.hidden.messages import DeviceReport, PeerProblem
-from turnout.service.hidden.records import HiddenRules, Record, chain_problem, first_record
+from turnout.service.hidden.records import Record, chain_problem, first_record
+from turnout.service.hidden.rules import HiddenRules
 
 REPORTS = "reports.jsonl"
 """The device's file of reports and records, beside the client's of rounds."""

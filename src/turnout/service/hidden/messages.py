@@ -13,7 +13,7 @@ from typing import Any, ClassVar, get_type_hints
 
 from turnout.errors import TurnoutError
 from turnout.service import ProtocolProblem
-from turnout.service.hidden.records import canonical
+from turnout.service.hidden.rules import canonical
 
 
 class PeerProblem(TurnoutError):

@@ -1,4 +1,4 @@
-"""What both aggregators of a hidden run agree on: its rules, and one record per round, the same bytes on both sides.
+"""What both aggregators of a hidden run publish: one record per round, the same bytes on both sides.
 
 A record follows from the record before, from who reported, and from the opened sum. Nothing else enters it, so that two
 honest aggregators write the same one, and whoever has the public data can check it.
@@ -12,27 +12,14 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
 
-from turnout.algorithm import Averaging, Presence, SumNoise, noise_from_settings
-from turnout.errors import check_number, invalid
-from turnout.prio import report_context
-from turnout.privacy import LAST
-from turnout.service import (
-    Members,
-    Position,
-    ProtocolProblem,
-    Rules,
-    check_run_name,
-    first_position,
-    position_after,
-    rules_from_settings,
-    unpack_presence,
-)
-from turnout.settings import Table
+from turnout.algorithm import Presence
+from turnout.service import Members, Position, ProtocolProblem, first_position, position_after, unpack_presence
+from turnout.service.hidden.rules import HiddenRules, canonical, digest_of
 
 Mask = npt.NDArray[np.bool_]
 
@@ -40,110 +27,11 @@ FIRST, FEW, LOST, RESTORED = "first", "few", "lost", "restored"
 """Why a record has no sum: it begins the chain; fewer reports than the minimum; the two sides could not agree on one;
 or an aggregator was restored from a copy, and must not make its share again."""
 
-SHRINK, GROW, LEAST_THINNING = 0.5, 1.25, 1.0 / 64.0
-"""The thinning is halved on no-go and grows by a quarter on go, between 1/64 and 1 (decision 19)."""
+LEAST_THINNING = 1.0 / 64.0
+"""However much is wanted beyond the hard limit."""
 
-
-def canonical(value: Any) -> bytes:
-    """The one form in bytes of what JSON holds.
-
-    Example:
-        >>> canonical({"b": 1.0, "a": [True, None]})
-        b'{"a":[true,null],"b":1.0}'
-    """
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
-
-
-def digest_of(value: Any) -> str:
-    """SHA-256 of the canonical form, in hexadecimal."""
-    return hashlib.sha256(canonical(value)).hexdigest()
-
-
-@dataclass(frozen=True)
-class HiddenRules:
-    """What holds in every round of a hidden run; both aggregators and all devices have the same.
-
-    Args:
-        run: its name.
-        rules: the usual ones. Silence counts as absent, and histories move by the bit.
-        capacity: the turnout that is needed, in units of weight.
-        noise: that *each* aggregator adds (`aggregators=2`); None: none, for tests.
-        bound: no draw of an aggregator's noise is beyond it. A hard limit needs it.
-        least: the reports without which nothing is opened; the rules' quorum holds besides.
-        keys: what the leader and the helper have committed to, the digests of their parts of the verify key.
-
-    Example:
-        >>> from turnout.algorithm import Classical, IntegralController
-        >>> from turnout.service import Safety
-        >>> usual = Rules(Classical(), IntegralController(0.01, 1.0), Safety("absent", hard_limit=70))
-        >>> rules = HiddenRules("boilers", usual, 40, SumNoise(3.0, aggregators=2), bound=10, least=20)
-        >>> rules.margin, HiddenRules.from_settings(rules.settings()) == rules
-        (20, True)
-    """
-
-    run: str
-    rules: Rules
-    capacity: float
-    noise: SumNoise | None = None
-    bound: int | None = None
-    least: int = 1
-    keys: tuple[str, str] = ("", "")
-
-    def __post_init__(self) -> None:
-        check_run_name(self.run)
-        if self.rules.safety.missing == LAST:
-            remedy = "a hidden run knows nobody's last report"
-            raise invalid("safety.missing", "absent", "last", remedy)
-        if self.rules.averaging.by != Averaging().by:
-            raise invalid("averaging.by", "bit", self.rules.averaging.by, "the noise hides bits: use the bit")
-        check_number("capacity", self.capacity, "above 0", lambda given: given > 0.0, "give what is needed")
-        if self.noise is not None and (self.noise.aggregators, self.noise.every) != (2, 1):
-            told = f"aggregators {self.noise.aggregators}, every {self.noise.every}"
-            raise invalid("noise", "of two aggregators, in every round", told, "use SumNoise(…, aggregators=2)")
-        if not isinstance(self.least, int) or self.least < 1:
-            raise invalid("least", "a whole number from 1 up", repr(self.least), "fewer reports hide less")
-        limit = self.rules.safety.hard_limit
-        if limit is not None and self.bound is None and self.noise is not None:
-            raise invalid("bound", "given", "None", "a hard limit needs noise that is never beyond a bound")
-        if limit is not None and self.margin >= limit:
-            raise invalid("hard limit", f"above the margin of {self.margin}", limit, "use less noise, or a higher one")
-
-    @property
-    def margin(self) -> int:
-        """What the true sum can be above the opened one."""
-        return 2 * (self.bound or 0) if self.noise is not None else 0
-
-    def sigma(self, round: int) -> float:
-        """Of the noise of one aggregator in a round."""
-        return 0.0 if self.noise is None else float(self.noise.sigmas(round, round + 1)[0])
-
-    def context(self, round: int, weight: int) -> bytes:
-        """What a report of a device with this weight is for."""
-        return report_context(self.run, round, bytes.fromhex(self.digest), self.sigma(round), weight)
-
-    def settings(self) -> dict[str, Any]:
-        """Everything that makes these rules again, as JSON holds it."""
-        found = {field.name: getattr(self, field.name) for field in fields(self)}
-        noise = None if self.noise is None else self.noise.settings()
-        return found | {"rules": self.rules.settings(), "noise": noise, "keys": list(self.keys)}
-
-    @classmethod
-    def from_settings(cls, values: dict[str, Any]) -> Self:
-        """The rules that `settings` were taken of."""
-        noise = values["noise"]
-        return cls(
-            **values
-            | {
-                "rules": rules_from_settings(Table(values["rules"])),
-                "noise": None if noise is None else noise_from_settings(Table(noise)),
-                "keys": tuple(values["keys"]),
-            }
-        )
-
-    @cached_property
-    def digest(self) -> str:
-        """What devices agree to."""
-        return digest_of(self.settings())
+SPARE = 2.0
+"""Deviations of the opened noise that a thinned round stays below the limit: measured for 0 to 3 (decision 19)."""
 
 
 @dataclass(frozen=True)
@@ -281,29 +169,39 @@ def next_record(
         why: FEW, LOST or RESTORED.
     """
     round, thinning, limit = position.round, before.thinning, rules.rules.safety.hard_limit
-    go = opened is not None and (limit is None or opened + rules.margin <= limit)
-    roll, chosen, count = "", "", 0
+    roll, chosen, count, demand = "", "", 0, None
     if attended is not None:
         members, heard = attended
         counted = counted_of(position, members, heard)
         roll, chosen, count = roll_digest(members), set_digest(pack_set(heard, counted)), int(counted.sum())
-    demand = None if opened is None else opened / thinning
+        if opened is not None:
+            demand = opened / thinning
+            if limit is not None:
+                room, heaviest = limit - rules.margin, int(members.weight.max())
+                thinning = next_thinning(room, rules.sigma(round + 1), heaviest, demand)
+    go = opened is not None and (limit is None or opened + rules.margin <= limit)
     after = position_after(rules.rules, position, rules.capacity, attended, demand)
-    if opened is not None and limit is not None:
-        thinning = next_thinning(thinning, go)
-    sigma, signal = rules.sigma(round), float(after.offered)
-    facts = (rules.digest, roll, chosen, count, sigma, opened, go, thinning, signal, why)
+    facts = (rules.digest, roll, chosen, count, rules.sigma(round), opened, go, thinning, float(after.offered), why)
     return Record(rules.run, round, before.hash, *facts), after
 
 
-def next_thinning(thinning: float, go: bool) -> float:
-    """The chance with which a "yes" is reported in the next round.
+def next_thinning(room: float, sigma: float, heaviest: int, demand: float) -> float:
+    """The chance with which a "yes" is reported in the next round: so that what was wanted now would fit.
+
+    Below the room are left two deviations of the noise, and one of what the coins of "yes" add up to.
+
+    Args:
+        room: the hard limit, less the margin.
+        sigma: of either aggregator's noise in the next round.
+        heaviest: the largest weight.
+        demand: the opened sum, over the thinning that it was reported with.
 
     Example:
-        >>> next_thinning(0.5, True), next_thinning(0.9, True), next_thinning(0.5, False)
-        (0.625, 1.0, 0.25)
+        >>> next_thinning(400.0, 0.0, 1, 300.0), next_thinning(400.0, 0.0, 1, 760.0), next_thinning(9.0, 5.0, 1, 90.0)
+        (1.0, 0.5, 0.015625)
     """
-    return min(1.0, thinning * GROW) if go else max(LEAST_THINNING, thinning * SHRINK)
+    goal = room - SPARE * math.sqrt(2.0) * sigma - math.sqrt(room * heaviest)
+    return min(1.0, max(LEAST_THINNING, goal / demand)) if demand > 0.0 else 1.0
 
 
 def chain_problem(own: Record, records: Iterable[Record]) -> str:

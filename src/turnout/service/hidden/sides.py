@@ -27,17 +27,8 @@ from turnout.service.hidden.messages import (
     Void,
     read,
 )
-from turnout.service.hidden.records import (
-    FEW,
-    LOST,
-    RESTORED,
-    HiddenRules,
-    Record,
-    counted_of,
-    is_few,
-    pack_set,
-    roll_digest,
-)
+from turnout.service.hidden.records import FEW, LOST, RESTORED, Record, counted_of, is_few, pack_set, roll_digest
+from turnout.service.hidden.rules import HiddenRules
 
 Question = Hello | Fetch | Records | Void | Close | Commit
 

@@ -80,7 +80,7 @@ class World:
         self.events, self.names, self.noise = 0, [], itertools.count(1)
         self.opened, self.revealed = defaultdict(set), defaultdict(set)
         self.books = [Books(":memory:"), Books(":memory:")]
-        self.copies, self.sides = [[], []], [None, None]
+        self.copies, self.sides = [[], []], list(beginning.pair.sides)
         self.witnesses = [NoFile(lambda name, done, side=side: self.event(side, name, done)) for side in (0, 1)]
         for side, copy in enumerate(beginning.copies):
             self.restore(side, copy)

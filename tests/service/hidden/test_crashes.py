@@ -144,6 +144,8 @@ def test_both_sides_are_restored_from_each_copy(beginning):
 class Redraws(Helper):
     """Draws its noise again where it starts again."""
 
+    other_part = b""
+
     def __init__(self, *given):
         super().__init__(*given)
         share = self.books.share(self.round)

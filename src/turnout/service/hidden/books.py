@@ -90,6 +90,7 @@ class Books:
             # No write-ahead log: what is deleted would stay in it.
             for pragma in ("locking_mode = EXCLUSIVE", "synchronous = FULL", "fullfsync = ON", "secure_delete = ON"):
                 self._db.execute(f"PRAGMA {pragma}")
+            self._db.executescript("BEGIN EXCLUSIVE; COMMIT")  # and the lock is kept
             if not self._db.execute("SELECT name FROM sqlite_master").fetchall():
                 with self._step("begin"):
                     for statement in _TABLES:

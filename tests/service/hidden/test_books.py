@@ -159,10 +159,12 @@ def test_a_run_goes_on_after_a_restart_and_members_join_and_leave(begun, tmp_pat
     begun.leader, begun.helper = begun.open()
     begun.bits(BITS)
     assert begun.close().opened == 5
-    for books in begun.books:
-        books.enrol([(6, 2, 1)])
-        books.leave(0, 1)
-        books.close()
+    for side in begun.sides:
+        with pytest.raises(ValueError, match="joined must be 1 or later, got 0"):
+            side.enrol([(5, 1, 0)])
+        side.enrol([(6, 2, 1)])
+        side.leave(0, 1)
+        side.books.close()
     begun.books = [Books(place) for place in begun.places]
     begun.leader, begun.helper = begun.open()
     begun.bits((1, 1, 1, 1, None, None, 1))

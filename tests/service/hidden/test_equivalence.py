@@ -1,4 +1,6 @@
-"""A hidden run is a simulation, to the bit: the same signals, turnout and averages."""
+"""A hidden run is a simulation, to the bit, in signals, turnout and averages; in an outage it is a coordinator."""
+
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -7,6 +9,7 @@ from service.hidden.scene import Pair, a_round, open_device, seeded_noise, usual
 from turnout import simulate
 from turnout.algorithm import Clamp, Classical, FallingGainController, IntegralController, Prior, SumNoise
 from turnout.problem import Problem, paper_population
+from turnout.service import MISSING, NO, REFUSED, YES, close, first_position
 
 CASES = {
     "exact": (Classical(), IntegralController(0.05, 1.0), None),
@@ -41,3 +44,25 @@ def test_a_hidden_run_is_a_simulation_to_the_bit(tmp_path, case, heavy):
     assert averages == run.average.tolist()
     for device in devices:
         device.close()
+
+
+def test_who_is_away_is_missed_and_returns_as_with_a_coordinator(tmp_path):
+    random, slots = np.random.default_rng(2), 12
+    pair = Pair(tmp_path, [1] * slots, capacity=6)
+    position, members = first_position(pair.rules.rules), pair.books[0].members(0)
+    reasons = []
+    for round in range(40):
+        here = random.random(slots) < (0.4 if 10 <= round < 16 else 0.9)
+        here[:4] &= not 4 <= round < 20  # for long: they return little by little
+        bits = random.integers(0, 2, slots)
+        codes = np.where(here, np.where(bits, YES, NO), MISSING).astype(np.uint8)
+        closed, position = close(pair.rules.rules, position, members, codes, 6, random)
+        pair.bits([int(bit) if there else None for bit, there in zip(bits, here, strict=True)])
+        record = pair.close()
+        reasons.append(record.why)
+        assert record.opened == (None if closed.frozen else closed.demand)
+        assert pair.helper._position == replace(position, on=b"")
+        told = np.array([pair.leader.is_counted(slot, round) for slot in range(slots)])
+        assert not told[(codes == MISSING) | (closed.codes == REFUSED)].any()  # of a "no" a coordinator does not say
+        assert told[closed.codes == YES].all()
+    assert 2 < reasons.count("few") < 10

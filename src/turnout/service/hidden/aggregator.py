@@ -74,6 +74,23 @@ class Aggregator:
         """The newest record."""
         return self._record
 
+    def enrol(self, members: Iterable[tuple[int, int, int]]) -> None:
+        """Add members: slot, weight, and the first round, which must not have begun to close. Both sides must do so."""
+        many = list(members)
+        for _, _, joined in many:
+            self._check_ahead("joined", joined)
+        self.books.enrol(many)
+
+    def leave(self, slot: int, round: int) -> None:
+        """A member leaves: from this round on it is none. Both sides must do so."""
+        self._check_ahead("round", round)
+        self.books.leave(slot, round)
+
+    def _check_ahead(self, name: str, round: int) -> None:
+        first = self.round + (self.books.share(self.round) is not None)
+        if round < first:
+            raise invalid(name, f"{first} or later", round, "name a round whose set is not chosen yet")
+
     def report(self, reports: Iterable[tuple[int, bytes]]) -> list[str]:
         """Take reports from devices: the slot of each, which its caller has made sure of, and its bytes.
 

@@ -5,6 +5,8 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 # uv reads no pip configuration: a mirror that pip is told of serves uv, too.
 UV := UV_DEFAULT_INDEX="$${UV_DEFAULT_INDEX:-$${PIP_INDEX_URL:-$$($(BIN)/python -m pip config get global.index-url 2>/dev/null)}}" $(BIN)/uv
+# Tests and figures start hundreds of processes: each would compile turnout and its libraries again.
+unexport PYTHONDONTWRITEBYTECODE
 # One more than there are cores: many tests wait for a disk, a socket or a process.
 JOBS ?= $(shell expr $$(nproc) + 1)
 UPGRADE ?= --upgrade

@@ -1,6 +1,7 @@
 """Noise on the sum: the laws of the exact draws and of the seeded ones, and the server that expects noise."""
 
 import inspect
+import itertools
 import json
 import math
 import random
@@ -17,6 +18,7 @@ from statistical.binomial import FALSE_ALARM
 from turnout import FallingGainController, SumNoise
 from turnout.algorithm import controller_from_settings, discrete_gaussian, noise, noise_from_settings
 from turnout.algorithm.controllers import FallingGainState
+from turnout.problem import philox4x32
 from turnout.settings import Table
 
 SIGMAS = (1.0, 1.5, 3.0, 20.0)
@@ -172,6 +174,77 @@ def test_the_outermost_words_give_finite_noise(sigma, monkeypatch):
     assert 7 * sigma < found[2] <= 9.0 * sigma
 
 
+# Bounded noise
+
+
+def conditioned(sigma, bound):
+    """(whole numbers, their chances) of the noise, given that it is from -bound to bound."""
+    places, chances = mass(sigma)
+    inside = np.abs(places) <= bound
+    return places[inside], chances[inside] / chances[inside].sum()
+
+
+@pytest.mark.parametrize(("sigma", "bound"), [(1.0, 1), (3.0, 3), (20.0, 26), (1.01 * TABLE, math.ceil(1.4 * TABLE))])
+def test_bounded_noise_has_the_law_given_the_bound(sigma, bound):
+    """Exact and seeded. Fails with a chance of 1e-6. The twin moves what is beyond the bound to the bound."""
+    law, below = conditioned(sigma, bound), random.Random(2).randrange
+    kinds = [SumNoise(sigma, bound=bound).seeded(3, 0, DRAWS)]
+    if sigma < TABLE:
+        kinds.append(np.array([SumNoise(sigma, bound=bound).draw(0, below) for _ in range(DRAWS)]))
+    for values in kinds:
+        assert np.abs(values).max() == bound or sigma > TABLE
+        assert np.abs(values).max() <= bound
+        assert cells(values, *law) >= FALSE_ALARM
+    clipped = np.clip(SumNoise(sigma).seeded(3, 0, DRAWS), -bound, bound)
+    assert cells(clipped, *law) < FALSE_ALARM
+
+
+def cells(values, places, chances):
+    """The p-value of a chi-square test in some nine cells of the places."""
+    cell = np.minimum((9 * (places - places[0])) // len(places), 8)
+    mine = cell[np.asarray(values) - places[0]]
+    wanted = len(values) * np.bincount(cell, chances)
+    wanted, found = wanted[wanted > 0], np.bincount(mine, minlength=len(wanted))[wanted > 0]
+    return chi2.sf(np.sum(np.square(found - wanted) / wanted), len(wanted) - 1)
+
+
+def test_a_bound_changes_only_what_is_beyond_it():
+    """Also for two aggregators: each draws its own again, at the next turn of its counter, until it is inside."""
+    for bound in (50, 80, 10**6):
+        free, held = SumNoise(50.0), SumNoise(50.0, bound=bound)
+        one, other = free.seeded(4, 0, 3_000), held.seeded(4, 0, 3_000)
+        inside = np.abs(one) <= bound
+        np.testing.assert_array_equal(one[inside], other[inside])
+        assert np.all(one[~inside] != other[~inside])
+        assert (bound == 10**6) == bool(inside.all())
+        both = SumNoise(50.0, aggregators=2, bound=bound).seeded(4, 0, 3_000)
+        assert np.abs(both).max() <= 2 * bound
+        assert np.abs(both - other).max() <= bound
+    some = SumNoise(50.0, 7, 9.0, aggregators=2, every=2, bound=51)
+    whole = some.seeded(42, 0, 40)
+    np.testing.assert_array_equal([some.seeded(42, k, k + 1)[0] for k in range(40)], whole)
+
+
+def test_the_turn_is_the_third_word_of_the_counter(monkeypatch):
+    asked = []
+    monkeypatch.setattr(noise, "philox4x32", lambda counter, key: asked.append(counter) or philox4x32(counter, key))
+    SumNoise(50.0, bound=50).seeded(4, 0, 1_000)
+    assert [counter[2] for counter in asked] == list(range(len(asked)))
+    for before, after in itertools.pairwise(asked):
+        assert set(after[1].tolist()) < set(before[1].tolist())
+    asked.clear()
+    SumNoise(50.0).seeded(4, 0, 1_000)
+    assert [counter[2] for counter in asked] == [0]
+
+
+def test_the_first_draw_inside_the_bound_is_taken():
+    below = random.Random(8).randrange
+    drawn_there = [discrete_gaussian(3.0, below) for _ in range(2_000)]
+    below = random.Random(8).randrange
+    held = [SumNoise(3.0, bound=4).draw(0, below) for _ in range(1_000)]
+    assert held == [value for value in drawn_there if abs(value) <= 4][:1_000]
+
+
 # The exact draws of a round
 
 
@@ -205,6 +278,7 @@ def test_no_draw_where_nothing_is_opened(round):
         (SumNoise(20), {"sigma": 20.0}),
         (SumNoise(400.5, 30, 60.0), {"sigma": 400.5, "early": 30, "early_sigma": 60.0}),
         (SumNoise(1.0, aggregators=2, every=7), {"sigma": 1.0, "aggregators": 2, "every": 7}),
+        (SumNoise(9.0, bound=np.int64(50)), {"sigma": 9.0, "bound": 50}),
         (
             SumNoise(np.float32(9.5), np.int64(3), np.float64(2.0), np.int32(2), np.int64(4)),
             {"sigma": 9.5, "early": 3, "early_sigma": 2.0, "aggregators": 2, "every": 4},
@@ -221,6 +295,7 @@ def test_settings_make_the_same_noise_again(some, settings):
 
 REMEDY = "leave the noise out for exact sums; turnout plan finds the sigma for a budget"
 LARGEST = 2**31
+BOUND = "sigma_for(…, bounded=True) finds one for a budget"
 REFUSED = [
     ({"sigma": 0.99}, f"noise.sigma must be from 1 to 2^40, got 0.99: {REMEDY}"),
     ({"sigma": 2.0**41}, f"noise.sigma must be from 1 to 2^40, got {2.0**41}: {REMEDY}"),
@@ -237,6 +312,13 @@ REFUSED = [
     ({"every": 0}, f"noise.every must be a whole number from 1 to {LARGEST}, got 0: choose such a one"),
     ({"every": LARGEST + 1}, f"noise.every must be a whole number from 1 to {LARGEST}, got {LARGEST + 1}: choose"),
     ({"every": "2"}, f"noise.every must be a whole number from 1 to {LARGEST}, got '2': choose such a one"),
+    (
+        {"bound": 8},
+        f"noise.bound must be a whole number from 9 (the largest sigma) to 2^53, or left out, got 8: {BOUND}",
+    ),
+    ({"bound": 50.0}, "noise.bound must be a whole number from 9 (the largest sigma) to 2^53, or left out, got 50.0: "),
+    ({"bound": True}, "noise.bound must be a whole number from 9 (the largest sigma) to 2^53, or left out, got True: "),
+    ({"bound": 2**53 + 1}, "noise.bound must be a whole number from 9 (the largest sigma) to 2^53, or left out, got 9"),
     ({"aggregators": 0}, "noise.aggregators must be a whole number from 1 to 2, got 0: choose such a one"),
     ({"aggregators": 3}, "noise.aggregators must be a whole number from 1 to 2, got 3: choose such a one"),
     (

@@ -62,6 +62,13 @@ def test_what_cannot_be_served_begins_nothing(tmp_path):
     assert not list(tmp_path.iterdir()), "nor a store, a lock or a password"
 
 
+def test_a_proxy_that_is_no_address_is_named_with_where_it_came_from(tmp_path, monkeypatch):
+    monkeypatch.setenv("FORWARDED_ALLOW_IPS", "127.0.0.1, *")
+    status, _, said = serve(tmp_path, "--capacity", "4", "--missing", "absent", "--hard-limit", "none", "--port", "0")
+    assert status == 2
+    assert "FORWARDED_ALLOW_IPS must be IP addresses or networks, with commas between them, got '*'" in said
+
+
 def test_a_store_that_was_there_stays_when_the_command_is_refused(tmp_path):
     """Only what the refused command itself has made is removed."""
     ports = ("--port", "0", "--operator-port", "0")

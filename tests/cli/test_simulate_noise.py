@@ -126,3 +126,28 @@ def test_a_plan_runs_with_exactly_its_noise_and_controller(folder):
     assert row(printed, "privacy") == total.replace(" (Gaussian curve)", of_a_run)
     assert NOISE_ADDED not in total  # of two aggregators, one may be the observer
     assert PUBLIC_DESIGN in total
+
+
+def test_a_plan_with_a_hard_limit_runs_with_its_bounded_noise(folder):
+    planned = "plan --clients 400 --budget 8 --rounds 300 --guessed --observer noisy-sum --hard-limit 390"
+    facts = json.loads(turnout(*planned.split(), "--json", "-o", "plan.toml"))
+    told = facts["hard_limit"]
+    assert (told["limit"], told["margin"]) == (390.0, told["bound"])
+    assert told["bound"] == facts["noise"]["bound"]
+    assert (told["goes_ahead"] >= 0.99) == told["is_sensible"] == ("Sensible: " in told["in_words"])
+    words = turnout(*planned.split())
+    assert f"hard limit  a round goes ahead if its opened sum is at most {390 - told['margin']}, which is 390" in words
+    assert words.count("\n            Sensible: ") + words.count("\n            Not sensible: ") == 1
+    printed = turnout("simulate", "plan.toml", "-o", "run.npz")
+    run = Trajectory.load(folder / "run.npz")
+    assert run.provenance["noise"] == facts["noise"]
+    assert np.abs(run.seen - run.participants).max() <= told["bound"]
+    assert f", bounded by {told['bound']:,}), if " in row(printed, "privacy")
+    assert "; the bound costs " in row(printed, "privacy")
+
+
+def test_a_hard_limit_where_reports_are_seen_is_refused(folder):
+    done = CliRunner().invoke(app, ["plan", "--budget", "1", "--hard-limit", "9"])
+    assert "hard_limit must be a finite number above 0, for an observer of the 'noisy-sum', got 9.0" in str(
+        done.exception
+    )

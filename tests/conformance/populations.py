@@ -149,6 +149,7 @@ def noisy(clients):
     constant, early = {"noise": SumNoise(sigma)}, {"noise": SumNoise(sigma, 20, sigma / 6)}
     both, heavy = {"noise": SumNoise(sigma, 20, sigma / 6, aggregators=2)}, {"noise": SumNoise(6 * sigma)}
     third = {"noise": SumNoise(sigma, 20, sigma / 6, every=3)}
+    bounded = {"noise": SumNoise(sigma, 20, sigma / 6, aggregators=2, bound=clients // 18)}  # many are drawn again
     prior, falling = {"start": Prior(0.5, 10)}, FallingGainController(0.01, 30.0, 20)
     capacity = {60: clients / 3, 80: clients / 5}
     half = {"schedule": Schedule(leave={60: slice(0, clients // 2)}, capacity=capacity)}
@@ -185,4 +186,5 @@ def noisy(clients):
         ),
         "falling-gain, half leave": (paper, Classical(), falling, early | half | prior),
         "falling-gain, movement": (paper, PaperCoin(3.5), falling, early | moves | by_probability),
+        "integral, bounded, two aggregators": (paper, Classical(), integral(paper), bounded | prior),
     }

@@ -17,7 +17,13 @@ from turnout.simulation import continuation, set_up
 ROUNDS = 100
 MANY, FEW = 20_000, 2_000  # enough for two threads; enough for the others
 NAMES = tuple(noisy(FEW))
-SOME = ("integral, early", "integral, movement", "self-tuning, weights", "falling-gain, half leave")
+SOME = (
+    "integral, early",
+    "integral, movement",
+    "self-tuning, weights",
+    "falling-gain, half leave",
+    "integral, bounded, two aggregators",
+)
 """Where another engine is slow to start: golden.json is compared on all engines with all cases."""
 STOPS = (1, 20, 60, 80)
 """Where a run is cut: after the first round, the early ones, and just before changes."""

@@ -9,9 +9,19 @@ import pytest
 from scipy.stats import norm
 
 from statistical.binomial import FALSE_ALARM
-from turnout import Classical, FallingGainController, PolynomialCosts, Problem, optimum, paper_population, simulate
+from turnout import (
+    Classical,
+    FallingGainController,
+    PolynomialCosts,
+    Problem,
+    SumNoise,
+    optimum,
+    paper_population,
+    simulate,
+)
 from turnout.plan import Goal, least_clients, not_sensible, plan, settled_again
-from turnout.privacy import PUBLIC_DESIGN, total_epsilon_noisy_sum
+from turnout.plan.noisy import hard_limit
+from turnout.privacy import PUBLIC_DESIGN, least_bound, total_epsilon_noisy_sum
 
 LIMIT = norm.isf(FALSE_ALARM)
 
@@ -23,7 +33,7 @@ def guessed(factor, clients=1_200):
     return Problem(PolynomialCosts(costs.coefficients * factor, costs.powers), clients / 2)
 
 
-@lru_cache(maxsize=8)
+@lru_cache(maxsize=16)
 def planned(factor=1.0, rounds=10_000, clients=1_200, **asked):
     asked = {"budget": 1.0} | asked
     return plan(Goal(guessed(factor, clients), rounds, observer="noisy-sum", guessed=True, **asked))
@@ -159,3 +169,114 @@ def test_settings_from_the_plan_alone_with_a_wrong_price(factor, asked, cost, ti
         loud = replace(found.outlook.noise, sigma=4 * found.outlook.noise.sigma, early_sigma=600.0)
         loud = replace(found, outlook=replace(found.outlook, noise=loud))
         assert np.mean(runs_of(loud, range(30, 32))[:, 2]) > times * np.mean(without[:, 2])
+
+
+# A hard limit
+
+
+@pytest.mark.parametrize("aggregators", [1, 2])
+def test_a_hard_limit_has_bounded_noise_within_the_budget(aggregators):
+    found = planned(rounds=1_000, hard_limit=5_000.0, aggregators=aggregators)
+    noise, limit = found.outlook.noise, found.limit
+    assert noise.bound == least_bound(noise, 1_000, 1e-6) == limit.bound
+    assert limit.margin == aggregators * noise.bound
+    assert 0.99 < found.account.epsilon <= 1.0
+    assert f"then {noise.sigma:g}, bounded by {noise.bound:,})" in repr(found.account)
+    assert "; the bound costs " in found.account.how
+    assert found.settings()["noise"]["bound"] == noise.bound
+    free = planned(rounds=1_000, aggregators=aggregators)
+    assert free.limit is None
+    assert free.outlook.noise.bound is None
+    assert free.outlook.noise.sigma < noise.sigma < 1.02 * free.outlook.noise.sigma
+
+
+def test_the_heaviest_client_makes_the_margin():
+    problem = Problem(guessed(1.0, 300).costs, 3_000.0, np.where(np.arange(300) < 20, 200.0, 10.0))
+    found = plan(Goal(problem, 500, budget=8.0, observer="noisy-sum", hard_limit=6_000.0))
+    noise = found.outlook.noise
+    assert found.limit.bound == least_bound(noise, 500, 1e-6, weight=200) > least_bound(noise, 500, 1e-6)
+    assert found.limit.everyone == 20 * 200 + 280 * 10
+    assert found.account.epsilon <= 8.0
+
+
+def test_the_chance_to_go_ahead_is_that_of_simulated_runs_and_no_limit_is_broken():
+    """Within what chance does once in a million in a tenth as many rounds. The twin forgets the round's own noise."""
+    found = planned(rounds=1_000, budget=3.0, hard_limit=1_000.0)
+    noise, capacity = found.outlook.noise, found.goal.problem.capacity
+    most = capacity + 40 + found.limit.margin
+    expected = hard_limit(replace(found.goal, hard_limit=most), found.outlook).goes_ahead
+    share = []
+    for seed in range(20, 24):
+        problem = paper_population(seed=seed, clients=1_200).problem(600)
+        run = simulate(
+            problem, found.mechanism, found.outlook.controller, 1_000, seed=seed, start=found.start, noise=noise
+        )
+        goes = run.seen + found.limit.margin <= most
+        assert np.all(run.participants[goes] <= most)
+        assert np.abs(run.seen - run.participants).max() <= noise.bound
+        share.append(goes[200:].mean())
+    allowed = LIMIT * math.sqrt(expected * (1 - expected) / (0.1 * 4 * 800))
+    assert abs(np.mean(share) - expected) < allowed
+    without = norm.cdf(40.5 / found.outlook.forecast.spread)
+    assert abs(np.mean(share) - without) > allowed
+
+
+@pytest.mark.parametrize("aggregators", [1, 2])
+def test_no_sum_above_the_limit_goes_ahead_whatever_the_noise(aggregators):
+    """Every round has one participant too many. In the twin the noise has no bound."""
+    held = SumNoise(20.0, aggregators=aggregators, bound=30)
+    too_many = 101
+    assert not np.any(too_many + held.seeded(1, 0, 20_000) + aggregators * 30 <= 100)
+    assert np.any(too_many - 1 + held.seeded(1, 0, 20_000) + aggregators * 30 <= 100)  # no margin is given away
+    free = replace(held, bound=None)
+    assert np.any(too_many + free.seeded(1, 0, 20_000) + aggregators * 30 <= 100)
+
+
+def test_a_limit_that_would_do_does_and_so_do_the_crowd_and_the_budget():
+    found = planned(rounds=1_000, budget=3.0, hard_limit=800.0)
+    assert not found.limit.is_sensible
+    assert f"a limit of {found.limit.least:,} would do. Or take a larger budget, or " in str(found.limit)
+    for limit, is_sensible in ((found.limit.least, True), (found.limit.least - 3, False)):
+        assert hard_limit(replace(found.goal, hard_limit=float(limit)), found.outlook).is_sensible == is_sensible
+    crowd = 4 * math.ceil(found.limit.least_clients / 4)
+    larger = planned(rounds=1_000, budget=3.0, clients=crowd, hard_limit=800.0 * crowd / 1_200)
+    assert larger.limit.is_sensible
+    smaller = 4 * math.floor(found.limit.least_clients / 4.4)
+    smaller = planned(rounds=1_000, budget=3.0, clients=smaller, hard_limit=800.0 * smaller / 1_200)
+    assert not smaller.limit.is_sensible
+    assert planned(rounds=1_000, budget=10.0, hard_limit=800.0).limit.is_sensible
+
+
+@pytest.mark.parametrize(
+    ("limit", "told"),
+    [
+        (1_200.0, "Not needed: all clients together are 1,200"),
+        (1_100.0, "Sensible: 99.4"),
+        (650.0, "a limit of 1,08"),
+        (600.0, "would do. Or take a larger budget, and in any case a limit above the capacity"),
+    ],
+)
+def test_what_it_says_of_a_limit(limit, told):
+    found = planned(rounds=1_000, budget=3.0, hard_limit=1_000.0)
+    words = str(hard_limit(replace(found.goal, hard_limit=limit), found.outlook))
+    assert told in words
+    most = f"{math.floor(limit - found.limit.margin):,}"
+    assert words.startswith(f"a round goes ahead if its opened sum is at most {most}, which is {limit:,.10g} less a ")
+
+
+def test_no_limit_below_everyone():
+    told = str(planned(hard_limit=1_000.0).limit)
+    assert "Not sensible: 0 % of the rounds go ahead" in told
+    assert "; this noise allows no limit below all 1,200. Or take a larger budget, or " in told
+
+
+@pytest.mark.parametrize("asked", [{"hard_limit": 0.0}, {"hard_limit": math.inf}, {"observer": "every-report"}])
+def test_limits_that_make_no_sense(asked):
+    with pytest.raises(ValueError, match="hard_limit must be a finite number above 0, for an observer of the 'noisy-"):
+        Goal(guessed(1.0), 100, budget=1.0, **{"observer": "noisy-sum", "hard_limit": 9.0} | asked)
+
+
+def test_a_plan_without_noise_has_no_limit():
+    found = plan(Goal(guessed(1.0, 120), 500, budget=0.1, observer="noisy-sum", guessed=True, hard_limit=100.0))
+    assert found.outlook.noise is None
+    assert found.limit is None

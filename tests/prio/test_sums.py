@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from prio.batches import both
 from turnout.prio import MODULUS, added, opened, report_context, split, weighted_sum
+from turnout.prio.draft import HEAVIEST
 
 PARTS = st.tuples(
     st.text("ab\x00", min_size=1, max_size=4),
@@ -72,7 +73,7 @@ def test_a_share_of_a_sum_is_checked(share):
 
 @pytest.mark.parametrize("weights", [-1, 2**32, 0.5, [1.0, 2.0], [1, -1]])
 def test_weights_are_whole_and_not_negative(weights):
-    with pytest.raises(ValueError, match="weights must be whole numbers"):
+    with pytest.raises(ValueError, match=r"weights(\[[01]\])? must be whole numbers from 0 to 4,294,967,295"):
         weighted_sum(np.ones(2, np.uint64), np.ones(2, np.bool_), weights)
 
 
@@ -101,7 +102,7 @@ def test_a_context_says_what_it_is_in_fixed_bytes():
 
 
 def test_a_context_at_its_limits():
-    context = report_context("r" * 255, 2**53, bytes(64), 0.0, 2**53)
+    context = report_context("r" * 255, 2**53, bytes(64), 0.0, HEAVIEST)
     assert len(context) == 8 + 256 + 9 + 65 + 9 + 9
     assert both([split(1, context)], context).counted.all()
 
@@ -119,6 +120,7 @@ def test_a_context_at_its_limits():
         ({"sigma": float("nan")}, "sigma"),
         ({"sigma": -1.0}, "sigma"),
         ({"weight": 0}, "weight"),
+        ({"weight": HEAVIEST + 1}, "weight"),
         ({"weight": "3"}, "weight"),
     ],
 )

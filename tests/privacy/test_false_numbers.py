@@ -1,20 +1,38 @@
 """Numbers that were printed and false, found by readers who tried: now refused, or right, or with their assumption."""
 
+import json
 import math
+import zipfile
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
 
-from turnout import Averaging, Clamp, IntegralController, Memoized, PolynomialCosts, Problem, Schedule, simulate
+from turnout import (
+    Averaging,
+    Clamp,
+    Classical,
+    FallingGainController,
+    IntegralController,
+    Memoized,
+    PolynomialCosts,
+    Problem,
+    Schedule,
+    SumNoise,
+    Trajectory,
+    simulate,
+)
 from turnout.algorithm import Mechanism, OneRelease, in_words
+from turnout.errors import FileProblem
 from turnout.flower import mechanism_text
 from turnout.plan import Goal, plan
 from turnout.privacy.accounting import shown, shown_delta, total_epsilon
 from turnout.privacy.accounts import PublicAccount, account_of
 from turnout.privacy.certificates import certificate
 from turnout.privacy.floors import floor
-from turnout.privacy.observer import OWN_BOX, PUBLIC_DESIGN, Observer
+from turnout.privacy.observer import OWN_BIT, OWN_BOX, PUBLIC_DESIGN, Observer
 from turnout.privacy.sum_only import total_epsilon_sum_only
+from turnout.problem import FunctionCosts
 from turnout.service import Rules, Safety
 from turnout.settings import Table
 from turnout.simulation import UNKNOWN, privacy_in_words, run_from_settings
@@ -123,7 +141,7 @@ class TestMechanismsOfOnesOwn:
             certificate(mechanism)
 
     def test_a_box_of_its_own_that_seems_to_stay_is_an_assumption(self):
-        assert certificate(Steady()).assumptions == (OWN_BOX,)
+        assert certificate(Steady()).assumptions == (OWN_BIT, OWN_BOX)
 
     def test_who_releases_nothing_has_released_nothing(self):
         assert certificate(NoEnrol()).epsilon == math.inf
@@ -176,3 +194,95 @@ class TestDigits:
 def test_a_total_of_what_there_is_now_rests_on_when_it_is_read():
     assert "if the number of reports did not depend on their content" in PublicAccount(Clamp(0.1), 1e-6).sentence(9)
     assert "did not depend" not in repr(account_of(Clamp(0.1), 9, 1e-6))  # a number that is planned ahead
+
+
+@dataclass(frozen=True)
+class Follow(Mechanism):
+    """All clients do what the first one wants."""
+
+    kind = "follow"
+
+    @staticmethod
+    def response(intent, average, parameters):
+        return 0.0 * intent + np.ravel(intent)[0]
+
+    @staticmethod
+    def limits(average, parameters):
+        return 0.25, 0.75
+
+    def parameters(self):
+        return ()
+
+
+@dataclass(frozen=True)
+class Named(Follow):
+    """Its settings are those of another mechanism."""
+
+    kind = "named"
+
+    def settings(self):
+        return {"kind": "clamp", "epsilon": 0.1, "center": 0.5}
+
+
+class TestOfOnesOwn:
+    @pytest.mark.parametrize(
+        "observer",
+        [Observer(), Observer("sum", 38, averaging=BY_PROBABILITY), Observer("noisy-sum", noise=SumNoise(1.0))],
+        ids=lambda observer: observer.sees,
+    )
+    def test_a_report_may_depend_on_other_clients(self, observer):
+        """With sigma 1 the box alone is the smaller total: it assumes the same."""
+        assert OWN_BIT in account_of(Follow(), 1, 1e-6, observer).assumptions
+        assert OWN_BIT in certificate(Follow(), observer).assumptions
+        assert OWN_BIT not in account_of(Clamp(1.0), 1, 1e-6, observer).assumptions
+
+    def test_costs_may_follow_another_clients_whoever_observes(self):
+        costs = FunctionCosts(lambda x: 3.0 * x**2 + 0.0 * x[0], lambda x: 6.0 * x, clients=20)
+        run = simulate(Problem(costs, 10), Clamp(1.0), SERVER, 5)
+        assert OWN_BIT in privacy_in_words(run.provenance)
+        assert OWN_BIT not in privacy_in_words(simulate(problem(), Clamp(1.0), SERVER, 5).provenance)
+
+    def test_a_mechanism_does_not_say_that_it_is_another(self):
+        with pytest.raises(ValueError, match="the kind in the settings of Named must be its own, 'named', got 'clamp'"):
+            simulate(problem(), Named(), SERVER, 5)
+
+
+def test_a_longer_run_has_no_more_honest_others_than_its_schedule_leaves():
+    leaving = Schedule(leave={60: slice(2, 20)}, capacity={60: 1.0})
+    options = {"averaging": BY_PROBABILITY, "observer": Observer("sum", 18, averaging=BY_PROBABILITY)}
+    first = simulate(problem(), Clamp(1.0), SERVER, 50, schedule=leaving, **options)
+    with pytest.raises(ValueError, match="honest must be at most 0, as many as are always there, got 18"):
+        simulate(problem(), Clamp(1.0), SERVER, 50, start=first, **options)
+
+
+def changed(path, **changes):
+    """The file with other settings, or without an array."""
+    with np.load(path) as archive:
+        parts = {name: archive[name] for name in archive.files if changes.get(name, True) is not None}
+        text = json.loads(parts.pop("provenance.json"))
+    text["provenance"] |= {name: value for name, value in changes.items() if name not in parts and value is not None}
+    for name in [name for name, value in changes.items() if value is None]:
+        text["provenance"].pop(name, None)
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("provenance.json", json.dumps(text))
+        for name, values in parts.items():
+            with archive.open(f"{name}.npy", "w") as member:
+                np.lib.format.write_array(member, values)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        *({"heaviest": None}, {"heaviest": 1}, {"rounds": 1}),
+        *({"seen": None}, {"noise": None}, {"noise": {"sigma": 9.0, "every": 5}}),
+    ],
+    ids=str,
+)
+def test_a_file_whose_parts_contradict_each_other_is_refused(changes, tmp_path):
+    weighted = Problem(problem().costs, 30.0, np.arange(1, 21))
+    server = FallingGainController(0.01, initial=10.0)
+    simulate(weighted, Classical(), server, 20, noise=SumNoise(9.0)).save(tmp_path / "run.npz")
+    assert Trajectory.load(tmp_path / "run.npz").rounds == 20
+    changed(tmp_path / "run.npz", **changes)
+    with pytest.raises(FileProblem, match="damaged inside"):
+        Trajectory.load(tmp_path / "run.npz")

@@ -97,7 +97,7 @@ def wind_up(monkeypatch: pytest.MonkeyPatch) -> None:
         return self, Attendance(reported & members, weight, 1.0, 1.0)
 
     monkeypatch.setattr(Presence, "after", naive)
-    monkeypatch.setattr(rounds, "_beyond_reach", lambda *_: None)
+    monkeypatch.setattr(rounds, "in_reach", lambda *_: True)
 
 
 @pytest.mark.parametrize("controller", ["integral", "self-tuning"])

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from service.played import members, play, turnouts
 from turnout import IntegralController, PaperCoin, Prior, SelfTuningController, paper_population, simulate
-from turnout.algorithm import Clamp, Presence
+from turnout.algorithm import Clamp, Presence, RandomizedResponse, in_reach
+from turnout.service.operator import troubles
 from turnout.service.rounds import (
     MISSING,
     NO,
@@ -24,6 +25,7 @@ from turnout.service.rounds import (
     pack,
     pack_codes,
     pack_presence,
+    reachable,
     unpack,
     unpack_codes,
     unpack_presence,
@@ -196,6 +198,23 @@ def test_presumed_on_is_on_at_any_signal() -> None:
     assert not closed.beyond_reach
     closed, _ = closed_with(rules("last", quorum=0.1), ".....nnnnn", capacity=5.5, position=position)
     assert closed.beyond_reach, "five are on already, and the others bring 1.3 at least"
+
+
+def test_the_page_says_of_the_reach_what_the_round_did() -> None:
+    """It counts who is presumed on, and it calls the least turnout out of reach, as no signal brings it quite."""
+    rule, weights = rules("last", quorum=0.1), np.ones(10)
+    _, position = closed_with(rule, "yyyyynnnnn", capacity=5.0)
+    for capacity in (5.5, 6.34, 6.35, 7.0, 8.6, 8.7):
+        closed, after = closed_with(rule, ".....nnnnn", capacity, position)
+        able = reachable(rule, members(10), float(weights.sum()), closed.codes != MISSING, after.on)
+        assert in_reach(capacity, *able) != closed.beyond_reach, capacity
+    half = Rules(RandomizedResponse(math.log(3.0)), IntegralController(0.1, 2.0), Safety("absent"))
+    least, most = reachable(half, members(8), 8.0, np.ones(8, np.bool_), b"")
+    assert closed_with(half, "yynnnnnn", capacity=least)[0].beyond_reach
+    assert not closed_with(half, "yynnnnnn", capacity=most)[0].beyond_reach
+    now = {"mode": "running", "members": 8, "reachable": [least, most]}
+    assert troubles(now | {"capacity": least})
+    assert not troubles(now | {"capacity": most})
 
 
 def test_who_returns_is_counted_little_by_little() -> None:

@@ -28,7 +28,7 @@ from turnout import (
 )
 from turnout.algorithm import Heard, noise_from_settings
 from turnout.attack import reports_of
-from turnout.privacy import NOISY_SUM, Observer, account_of
+from turnout.privacy import NOISY_SUM, UNKNOWN_SEED, Observer, account_of
 from turnout.settings import Table
 from turnout.simulation import ServerRecord, continuation, privacy_in_words, run_from_settings
 from turnout.simulation.loop import _Piece, _scaled, _with_known_changes
@@ -252,6 +252,7 @@ def test_a_sweep_varies_the_noise(tmp_path):
         assert row["turnout_mean"] == run(noise, seed=row["seed"]).last(400).mean()
         total = account_of(Classical(), ROUNDS, 1e-6, Observer(NOISY_SUM, noise=noise))
         assert (row["total_epsilon_over_rounds"], row["total_against"]) == (total.epsilon, total.against)
+        assert UNKNOWN_SEED in row["total_assumptions"]  # every cell of a sweep has the same seeds
         assert row["certified_epsilon_per_report"] is None or row["certified_epsilon_per_report"] == float("inf")
     assert sweep(design_from_settings(SETTINGS | {"sweep": varied}), tmp_path, jobs=1).rows == found.rows
 

@@ -5,15 +5,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from scipy.stats import norm
+from scipy.stats import t as student
 
-from statistical.binomial import FALSE_ALARM
 from turnout import Classical, FallingGainController, Prior, Schedule, SumNoise, paper_population, predict, simulate
 from turnout.plan import Goal
 from turnout.theory import predict_change, tune_floor
 
-LIMIT = norm.isf(FALSE_ALARM / 2)
-"""Standard errors that a mean passes with a chance of 1e-6."""
+FALSE_ALARM = 1e-3
+"""The chance that one comparison fails though the forecast is right, if seeds were drawn; they are fixed."""
 
 START = Prior(0.5, 10)
 
@@ -34,11 +33,16 @@ def errors_of(problem, server, noise, rounds, seeds, **asked):
     return np.array([run.participants - run.capacity for run in runs], float)
 
 
+def by_chance(squares):
+    """How far a mean of the runs' squares may be off, in parts of it: Student's t, as there are few runs."""
+    limit = student.isf(FALSE_ALARM / 2, len(squares) - 1)
+    return limit * squares.std(ddof=1) / math.sqrt(len(squares)) / np.mean(squares)
+
+
 def compared(forecast, found):
     """(root mean square error of the runs, how far the forecast may be from it: 5 %, and what chance does)."""
     squares = np.mean(np.square(found), axis=1)
-    allowed = LIMIT * squares.std(ddof=1) / math.sqrt(len(squares)) / np.mean(squares) / 2.0
-    return math.sqrt(np.mean(squares)), (0.05 + allowed) * forecast
+    return math.sqrt(np.mean(squares)), (0.05 + by_chance(squares) / 2.0) * forecast
 
 
 def settled(squares, last):
@@ -61,7 +65,7 @@ GRID = [
 @pytest.mark.deployment
 @pytest.mark.parametrize(("clients", "budget", "rounds", "wrong"), GRID)
 def test_the_spread_is_within_5_percent_of_simulations(clients, budget, rounds, wrong):
-    """Beyond 5 %, chance alone gives more with a probability of 1e-6. The twin is a forecast without the noise."""
+    """Beyond 5 %, chance alone gives more with a probability of 1e-3. The twin is a forecast without the noise."""
     problem, noise, server = planned(clients, budget, rounds, wrong)
     forecast = predict(problem, Classical(), rounds, server, start=START, noise=noise).errors
     found = errors_of(problem, server, noise, rounds, range(500, 512))[:, forecast.settling_rounds :]
@@ -75,26 +79,32 @@ def test_the_spread_is_within_5_percent_of_simulations(clients, budget, rounds, 
 @pytest.mark.deployment
 @pytest.mark.parametrize(("clients", "budget", "rounds", "wrong"), [cell for cell in GRID if cell[2] == 4_000])
 def test_the_settling_time_is_within_25_percent_of_simulations(clients, budget, rounds, wrong):
-    """As both are read off a curve that chance moves, two rounds more are allowed."""
+    """As both are read off a curve that chance moves, two rounds more are allowed. The twin has a third of the gain."""
     problem, noise, server = planned(clients, budget, rounds, wrong)
     forecast = predict(problem, Classical(), rounds, server, start=START, noise=noise).errors
     early = max(60, 4 * forecast.settling_rounds)
     found = errors_of(problem, server, noise, early, range(200))
     seen = settled(np.mean(np.square(found), axis=0), forecast.error[-1])
     assert abs(seen - forecast.settling_rounds) <= 0.25 * seen + 2
+    if wrong != 1.0:
+        slower = replace(server, floor=server.floor / 3.0, early=server.early // 3)
+        twin = predict(problem, Classical(), rounds, slower, start=START, noise=noise).errors.settling_rounds
+        assert twin is None or abs(seen - twin) > 0.25 * seen + 2
 
 
 @pytest.mark.parametrize("every", [1, 3])
 def test_a_small_run_is_forecast(every):
-    """The same as the grid, in seconds: 8 runs of 300 rounds. Fails with a chance of 1e-6 beyond 5 %."""
-    problem, noise, server = planned(300, 2.0, 300)
+    """The same as the grid, in seconds: 40 runs of 300 rounds, and the same twin."""
+    problem, noise, server = planned(300, 1.0, 300)
     if every > 1:
         noise = replace(noise, every=every)
         server = tune_floor(problem, Classical(), noise, 300).controller()
     forecast = predict(problem, Classical(), 300, server, start=START, noise=noise).errors
-    found = errors_of(problem, server, noise, 300, range(8))[:, forecast.settling_rounds :]
+    found = errors_of(problem, server, noise, 300, range(40))[:, forecast.settling_rounds :]
     spread, allowed = compared(forecast.spread, found)
-    assert abs(forecast.spread - spread) < allowed < 0.25 * spread
+    assert abs(forecast.spread - spread) < allowed < 0.2 * spread
+    exact = predict(problem, Classical(), 300, server, start=START).errors.spread
+    assert abs(exact - spread) > allowed
 
 
 def test_the_mean_turnout_cannot_be_known_better_than_the_sums_tell():
@@ -158,7 +168,7 @@ CHANGES = {
 @pytest.mark.deployment
 @pytest.mark.parametrize("change", CHANGES)
 def test_the_error_after_a_change_is_forecast_and_settles_in_time(change):
-    """Within 15 % in each stretch of rounds, and what chance adds (1e-6). The twin: the error without a change."""
+    """Within 15 % in each stretch of rounds, and what chance adds (1e-3). The twin: the error without a change."""
     told, schedule = CHANGES[change]
     problem, noise, server = planned(1_200, 2.0, 3_000)
     forecast = predict_change(problem, Classical(), server, noise, at=1_500, rounds=1_500, start=START, **told)
@@ -166,14 +176,14 @@ def test_the_error_after_a_change_is_forecast_and_settles_in_time(change):
     before = predict(problem, Classical(), 3_000, server, start=START, noise=noise).errors.spread
     for first, stop in ((0, 30), (30, 120), (120, 500), (500, 1_500)):
         squares = np.mean(np.square(found[:, first:stop]), axis=1)
-        wanted, chance = math.sqrt(np.mean(np.square(forecast.error[first:stop]))), squares.std(ddof=1) / 4.0
-        allowed = 0.15 * wanted + LIMIT * chance / 2.0 / math.sqrt(np.mean(squares))
+        wanted = math.sqrt(np.mean(np.square(forecast.error[first:stop])))
+        allowed = 0.15 * wanted + by_chance(squares) / 2.0 * math.sqrt(np.mean(squares))
         assert abs(math.sqrt(np.mean(squares)) - wanted) < allowed, (first, wanted)
         assert first or abs(math.sqrt(np.mean(squares)) - before) > allowed
     assert forecast.settling_rounds is not None
     late = np.mean(np.square(found[:, forecast.settling_rounds :]), axis=1)
     most = 1.5 * forecast.error[-1]
-    assert math.sqrt(np.mean(late)) < most + LIMIT * late.std(ddof=1) / 4.0 / 2.0 / most
+    assert math.sqrt(np.mean(late)) < (1.0 + by_chance(late) / 2.0) * most
 
 
 def test_a_change_that_the_clients_cannot_follow_is_refused():

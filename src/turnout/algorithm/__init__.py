@@ -48,8 +48,8 @@ if TYPE_CHECKING:
     from turnout.algorithm.mechanisms.randomized_response import RandomizedResponse
     from turnout.algorithm.mechanisms.tracking_clamp import MARGIN, TrackingClamp
     from turnout.algorithm.noise import SumNoise, discrete_gaussian, noise_from_settings
-    from turnout.algorithm.presence import FORGIVEN, QUORUM, RETURN_ROUNDS, Attendance, Presence
-    from turnout.algorithm.server import EVERYONE, Heard, ServerState, server_step
+    from turnout.algorithm.presence import FORGIVEN, QUORUM, Attendance, Presence
+    from turnout.algorithm.server import EVERYONE, Heard, ServerState, in_reach, server_step
 
 __all__ = [
     "EVERYONE",
@@ -57,7 +57,6 @@ __all__ = [
     "MARGIN",
     "MECHANISMS",
     "QUORUM",
-    "RETURN_ROUNDS",
     "SMALLEST_AVERAGE",
     "WORDS",
     "Attendance",
@@ -105,6 +104,7 @@ __all__ = [
     "controller_from_settings",
     "discrete_gaussian",
     "growth",
+    "in_reach",
     "in_words",
     "inside",
     "integral_signal",
@@ -165,7 +165,6 @@ __getattr__, _ = lazy(
         "presence": (
             "FORGIVEN",
             "QUORUM",
-            "RETURN_ROUNDS",
             "Attendance",
             "Presence",
         ),
@@ -173,6 +172,7 @@ __getattr__, _ = lazy(
             "EVERYONE",
             "Heard",
             "ServerState",
+            "in_reach",
             "server_step",
         ),
     },

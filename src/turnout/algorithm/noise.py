@@ -25,6 +25,9 @@ from turnout.settings import Table
 _LARGEST = 2.0**40
 """Of sigma: sums with noise stay below 2^53, and floating point holds them exactly."""
 
+_LARGEST_BOUND = 2**53
+"""Of bounded noise: a larger number is no whole number of floating point's."""
+
 _TABLE = 2.0**15
 """Up to this sigma a simulation looks its noise up in a table."""
 
@@ -42,6 +45,9 @@ class SumNoise:
         early_sigma: of the noise in these rounds; as later, unless given.
         aggregators: 1, or 2 that do not trust each other: each adds all the noise, since it knows its own.
         every: a sum is opened in every so many rounds; in the others the signal stays.
+        bound: bounded noise: each aggregator draws its noise again until it is from -bound to bound. So the true sum is
+            at most the opened one plus aggregators * bound, for certain. It costs some delta; `sigma_for(…,
+            bounded=True)` finds one that costs little. None: no bound.
 
     Example:
         >>> noise = SumNoise(400.0, early=30, early_sigma=60.0)
@@ -56,6 +62,7 @@ class SumNoise:
     early_sigma: float | None = None
     aggregators: int = 1
     every: int = 1
+    bound: int | None = None
 
     def __post_init__(self) -> None:
         for name, sigma in (("sigma", self.sigma), ("early_sigma", self.early_sigma)):
@@ -71,6 +78,11 @@ class SumNoise:
         if (self.early > 0) != (self.early_sigma is not None):
             told = f"early {self.early}, early_sigma {self.early_sigma}"
             raise invalid("noise.early and early_sigma", "given together", told, "give both, or none")
+        largest = max(self.sigma, self.early_sigma or 0.0)
+        is_whole = isinstance(self.bound, (int, np.integer)) and not isinstance(self.bound, bool)
+        if self.bound is not None and not (is_whole and largest <= self.bound <= _LARGEST_BOUND):
+            allowed = f"a whole number from {largest:g} (the largest sigma) to 2^53, or left out"
+            raise invalid("noise.bound", allowed, repr(self.bound), "sigma_for(…, bounded=True) finds one for a budget")
 
     def is_opened(self, round: int) -> bool:
         """Whether the sum of a round is opened."""
@@ -85,8 +97,11 @@ class SumNoise:
 
     def opened(self, first: int, stop: int) -> dict[float, int]:
         """How many sums are opened with which sigma, in these rounds."""
-        found = Counter(self.sigmas(first, stop).tolist())
-        return {sigma: number for sigma, number in found.items() if math.isfinite(sigma)}
+        found, cut = Counter[float](), min(max(self.early, first), stop)
+        early = self.sigma if self.early_sigma is None else self.early_sigma
+        for sigma, begin, end in ((early, first, cut), (self.sigma, cut, stop)):
+            found[float(sigma)] += end // self.every - begin // self.every
+        return {sigma: number for sigma, number in found.items() if number > 0}
 
     @property
     def factor(self) -> float:
@@ -96,18 +111,24 @@ class SumNoise:
     def seeded(self, seed: int, first: int, stop: int) -> npt.NDArray[np.int64]:
         """The noise of these rounds in a simulation: a function of the seed and the round; 0 where nothing is opened.
 
-        Each draw is off by less than 1e-10 in total variation, which a simulation cannot notice: for real use there
+        The counter's words are the aggregator, the round, the turn, and what the draw is for. The turn is 0. With a
+        bound, what lies beyond it is drawn again at turn 1, 2, …: all other noise is what it is without a bound.
+
+        Each draw is off by less than 1e-9 in total variation, which a simulation cannot notice: for real use there
         is `draw`.
         """
         sigmas, total = self.sigmas(first, stop), np.zeros(stop - first, np.int64)
         rounds = np.arange(first, stop, dtype=np.uint64)
         for aggregator in range(self.aggregators):
-            counter = (aggregator, rounds, 0, NOISE)
-            high, low, _, _ = philox4x32(counter, (int(seed) & 0xFFFFFFFF, int(seed) >> 32))
-            words = (high.astype(np.uint64) << np.uint64(32) | low) >> np.uint64(11)
-            uniform = words.astype(np.float64) * 2.0**-53
-            for sigma in np.unique(sigmas[np.isfinite(sigmas)]):
-                total[sigmas == sigma] += _by_inversion(float(sigma), uniform[sigmas == sigma])
+            turn, open_still = 0, np.flatnonzero(np.isfinite(sigmas))
+            while open_still.size:
+                counter = (aggregator, rounds[open_still], turn, NOISE)
+                high, low, _, _ = philox4x32(counter, (int(seed) & 0xFFFFFFFF, int(seed) >> 32))
+                words = (high.astype(np.uint64) << np.uint64(32) | low) >> np.uint64(11)
+                drawn = _at(sigmas[open_still], words.astype(np.float64) * 2.0**-53)
+                beyond = np.zeros(len(drawn), bool) if self.bound is None else np.abs(drawn) > self.bound
+                total[open_still[~beyond]] += drawn[~beyond]
+                turn, open_still = turn + 1, open_still[beyond]
         return total
 
     def draw(self, round: int, below: Callable[[int], int] = secrets.randbelow) -> int:
@@ -115,7 +136,10 @@ class SumNoise:
         (sigma,) = self.sigmas(round, round + 1)
         if not math.isfinite(sigma):
             raise invalid("round", f"one in which a sum is opened (every {self.every})", round, "wait for the next")
-        return discrete_gaussian(float(sigma), below)
+        while True:
+            drawn = discrete_gaussian(float(sigma), below)
+            if self.bound is None or abs(drawn) <= self.bound:
+                return drawn
 
     @property
     def words(self) -> str:
@@ -124,9 +148,12 @@ class SumNoise:
         Example:
             >>> SumNoise(497.4, early=300, early_sigma=133.6).words
             'sigma 133.6 in the first 300 rounds, then 497.4'
+        >>> SumNoise(422.0, bound=2500).words
+        'sigma 422, bounded by 2,500'
         """
         early = f"{self.early_sigma:g} in the first {self.early:,} rounds, then " if self.early else ""
-        return f"sigma {early}{self.sigma:g}"
+        bounded = "" if self.bound is None else f", bounded by {self.bound:,}"
+        return f"sigma {early}{self.sigma:g}{bounded}"
 
     def settings(self) -> dict[str, Any]:
         """Everything that makes this noise again, as `noise_from_settings` takes it."""
@@ -134,7 +161,8 @@ class SumNoise:
         if self.early_sigma is not None:
             found |= {"early": int(self.early), "early_sigma": float(self.early_sigma)}
         found |= {"aggregators": int(self.aggregators)} if self.aggregators != 1 else {}
-        return found | ({"every": int(self.every)} if self.every != 1 else {})
+        found |= {"every": int(self.every)} if self.every != 1 else {}
+        return found | ({"bound": int(self.bound)} if self.bound is not None else {})
 
 
 def noise_from_settings(table: Table) -> SumNoise:
@@ -142,7 +170,7 @@ def noise_from_settings(table: Table) -> SumNoise:
 
     Example:
         >>> noise_from_settings(Table({"sigma": 422.0, "aggregators": 2}, "noise"))
-        SumNoise(sigma=422.0, early=0, early_sigma=None, aggregators=2, every=1)
+        SumNoise(sigma=422.0, early=0, early_sigma=None, aggregators=2, every=1, bound=None)
     """
     early_sigma = table.number("early_sigma", None)
     noise = SumNoise(
@@ -151,9 +179,18 @@ def noise_from_settings(table: Table) -> SumNoise:
         early_sigma,
         table.whole("aggregators", 1),
         table.whole("every", 1),
+        table.whole("bound", None),
     )
     table.finish()
     return noise
+
+
+def _at(sigmas: Array, uniform: Array) -> npt.NDArray[np.int64]:
+    """The noise of rounds with these sigmas at these quantiles."""
+    found = np.zeros(len(sigmas), np.int64)
+    for sigma in np.unique(sigmas):
+        found[sigmas == sigma] = _by_inversion(float(sigma), uniform[sigmas == sigma])
+    return found
 
 
 def _by_inversion(sigma: float, uniform: Array) -> npt.NDArray[np.int64]:

@@ -1,7 +1,7 @@
 """The server's step: how a round is closed. Simulation, coordinator and Flower all call `server_step`.
 
-A compiled engine runs many rounds in one call. Its loop computes the same `integral_signal` between rounds, which is
-all that the step is for an `IntegralController` that hears everyone.
+A compiled engine runs many rounds in one call. Its loop does what the step does for an `IntegralController`: it moves
+the signal by `integral_signal` where it hears everyone, and else by the same aim, scale and bound.
 """
 
 from __future__ import annotations
@@ -65,27 +65,44 @@ class Heard(NamedTuple):
     def aim(self, total: float, capacity: float) -> float | None:
         """What the controller aims at; None: it does not move.
 
-        Out of reach, no signal is enough, and the controller moves only away from the wrong end: up to a third of what
-        is possible, or down to a tenth above the least.
+        Out of reach, no signal is enough. Where the capacity is too low, the controller aims at a tenth above the
+        least. Where it is too high, who is missing may be back soon: the controller only moves up, to a third of what
+        is possible.
 
         Example:
             >>> Heard(reach=(40.0, 100.0)).aim(50, 120), Heard(reach=(40.0, 100.0)).aim(70, 120)
             (60.0, None)
             >>> Heard(reach=(40.0, 100.0)).aim(70, 30), Heard(reach=(40.0, 100.0)).aim(45, 30)
-            (46.0, None)
+            (46.0, 46.0)
         """
         if not (self.enough and self.share > 0.0):
             return None
         if self.reach is None:
             return capacity * self.share
         least, most = self.reach
-        goal = least + (most - least) * (1.0 / 3.0 if capacity > most else 0.1)
-        wrong = total < goal * self.share if capacity > most else total > goal * self.share
-        return goal * self.share if wrong else None
+        if capacity <= least:
+            return (least + 0.1 * (most - least)) * self.share
+        third = (least + (most - least) / 3.0) * self.share
+        return third if total < third else None
+
+
+def in_reach(capacity: float, least: float, most: float) -> bool:
+    """Whether some signal brings the capacity on average.
+
+    Args:
+        capacity: what is needed.
+        least: the average turnout that a falling signal approaches, and does not reach.
+        most: the highest average turnout; sums are rounded, so a trifle more is still reached.
+
+    Example:
+        >>> in_reach(30, 20.0, 30.0), in_reach(30, 30.0, 80.0), in_reach(31, 20.0, 30.0)
+        (True, False, False)
+    """
+    return least < capacity <= most * (1.0 + 1e-12)
 
 
 EVERYONE = Heard()
-"""Nobody is missing: what a simulation hears."""
+"""Nobody is missing: what a simulation hears where its schedule keeps nobody away."""
 
 
 def server_step(

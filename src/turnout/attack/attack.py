@@ -87,8 +87,7 @@ def infer(
         >>> bool(abs(found.coefficients[0, 0] - 16.0) < 1.0)
         True
     """
-    wanted = sorted({reports.rounds} if checkpoints is None else {int(checkpoint) for checkpoint in checkpoints})
-    _check(reports, family, wanted, stop)
+    wanted = wanted_rounds(reports, family, checkpoints, stop)
     releases = mechanism.releases_once
     release = ReleaseAttack(mechanism, family, weights) if releases else None
     clients, terms = family.largest.shape
@@ -103,13 +102,18 @@ def infer(
         yield found
 
 
-def _check(reports: Reports, family: CostFamily, checkpoints: list[int], stop: int | None) -> None:
+def wanted_rounds(
+    reports: Reports, family: CostFamily, checkpoints: Sequence[int] | None, stop: int | None
+) -> list[int]:
+    """The checkpoints of an attack in ascending order, once its arguments are found to fit together."""
+    wanted = sorted({reports.rounds} if checkpoints is None else {int(checkpoint) for checkpoint in checkpoints})
     if len(family) != reports.clients:
         raise invalid("family", f"of {reports.clients} clients, as the reports", len(family), "give one row per client")
-    if not checkpoints or checkpoints[0] < 0 or checkpoints[-1] > reports.rounds:
-        raise invalid("checkpoints", f"from 0 to {reports.rounds} rounds", checkpoints, "leave out what was not seen")
+    if not wanted or wanted[0] < 0 or wanted[-1] > reports.rounds:
+        raise invalid("checkpoints", f"from 0 to {reports.rounds} rounds", wanted, "leave out what was not seen")
     if stop is not None and stop < 0:
         raise invalid("stop", "a round from 0 up", stop, "give the first round decided from public data alone")
+    return wanted
 
 
 def _estimate(evidence: ReportEvidence, family: CostFamily, found: Estimates) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from turnout.algorithm import Averaging, ClientState, Mechanism, Prior, SumNoise, client_step
-from turnout.attack.attack import Estimates
+from turnout.attack.attack import Estimates, wanted_rounds
 from turnout.attack.beliefs import looked_at, summary
 from turnout.attack.cost_family import CostFamily
 from turnout.attack.evidence import Reports
@@ -101,7 +101,7 @@ def infer_from_sums(
         clients' own, and were not used to infer the costs.
 
     Raises:
-        ValueError: the mechanism releases something at joining.
+        ValueError: the mechanism releases something at joining; or as of `infer`.
 
     Example:
         >>> from turnout.algorithm import Classical
@@ -115,7 +115,9 @@ def infer_from_sums(
     if mechanism.releases_once:
         remedy = "attack it as an observer of every report: such a one learns no more than the release"
         raise invalid("mechanism", "one that releases nothing, for an observer of sums", mechanism.kind, remedy)
-    wanted = sorted({reports.rounds} if checkpoints is None else {int(checkpoint) for checkpoint in checkpoints})
+    if len(seen) != reports.rounds:
+        raise invalid("seen", f"{reports.rounds} sums, as there are rounds", len(seen), "give one sum for each round")
+    wanted = wanted_rounds(reports, family, checkpoints, stop)
     averaging, costs, each = averaging or Averaging(), _candidates(family), _CANDIDATES
     weight = np.broadcast_to(np.asarray(weights, dtype=np.float64), (reports.clients,))
     evidence = SumEvidence(mechanism, costs, np.repeat(weight, each), start, averaging)

@@ -71,19 +71,22 @@ def attack_run(
     }
     family, its = CostFamily.around(problem.costs), mechanism_of(private, mechanism)
     if noise is not None and trajectory.seen is not None and sees != EVERY_REPORT:
-        found = infer_from_sums(reports, *_seen_by_one(trajectory, noise), family, its, **known)
+        found = infer_from_sums(reports, *_seen_by_one(trajectory, after, noise), family, its, **known)
     else:
         found = infer(reports, family, its, **known)
     return (attack_errors(estimates, problem.costs) for estimates in found)
 
 
-def _seen_by_one(trajectory: Trajectory, noise: SumNoise) -> tuple[Array, SumNoise]:
+def _seen_by_one(trajectory: Trajectory, after: Trajectory | None, noise: SumNoise) -> tuple[Array, SumNoise]:
     """The opened sums and their noise, to whom the account is against: one of two aggregators takes its own away."""
     assert trajectory.seen is not None  # checked
     one = dataclasses.replace(noise, aggregators=1)
     if noise == one:
         return trajectory.seen, noise
-    return trajectory.seen - one.seeded(trajectory.provenance["seed"], 0, trajectory.rounds), one
+    parts = [(run, run.rounds) for run in (after, trajectory) if run is not None]
+    firsts = [0, *(stop for _, stop in parts)]
+    own = [one.seeded(run.provenance["seed"], first, stop) for first, (run, stop) in zip(firsts, parts, strict=False)]
+    return trajectory.seen - np.concatenate(own), one
 
 
 def _usual_checkpoints(rounds: int) -> list[int]:

@@ -125,7 +125,8 @@ class NoisySumReporter:
             if not self.simulated:
                 return np.array([self.noise.draw(round, below) for _ in range(trials)], dtype=np.int64)
             (sigma,) = self.noise.sigmas(round, round + 1).tolist()
-            return SumNoise(sigma).seeded((seed + round) % 2**64, 0, trials)  # a trial in place of a round
+            alike = SumNoise(sigma, bound=self.noise.bound)  # a trial in place of a round
+            return alike.seeded((seed + round) % 2**64, 0, trials)
 
         return draw
 

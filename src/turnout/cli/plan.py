@@ -50,6 +50,12 @@ Guessed = Annotated[bool, typer.Option("--guessed", help="The costs are only a g
 AtLeast = Annotated[
     float | None, typer.Option(help="Print the probability that at least so many participate.", show_default=False)
 ]
+HardLimit = Annotated[
+    float | None,
+    typer.Option(
+        help="For noisy-sum: the largest turnout that may ever do its work; bounds the noise.", show_default=False
+    ),
+]
 Output = Annotated[
     Path | None,
     typer.Option("--output", "-o", help="Write a TOML file that simulate and serve take.", show_default=False),
@@ -76,6 +82,7 @@ def plan(
     aggregators: choices.Aggregators = None,
     guessed: Guessed = False,
     at_least: AtLeast = None,
+    hard_limit: HardLimit = None,
     output: Output = None,
     as_json: choices.AsJson = False,
 ) -> None:
@@ -104,7 +111,7 @@ def plan(
         budget = USUAL_BUDGET if budget is None and gap is None else budget
     planned = rounds if rounds is not None else Table(values).whole("rounds", 1000)
     share = None if gap is None else gap / 100.0
-    found = make(Goal(problem, planned, budget, share, delta, observer, honest, guessed, aggregators or 1))
+    found = make(Goal(problem, planned, budget, share, delta, observer, honest, guessed, aggregators or 1, hard_limit))
     if fleet is not None:
         show_fleet(fleet, found, summary(found, at_least), output, as_json)
         return

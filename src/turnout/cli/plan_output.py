@@ -38,6 +38,7 @@ def summary(found: Plan, at_least: float | None = None) -> dict[str, Any]:
         "others": [_other(offer) for offer in found.others],
     }
     facts |= _of_noise(found) or _without_noise(found)
+    facts |= _of_limit(found)
     if at_least is not None:
         facts |= {
             "at_least": at_least,
@@ -66,6 +67,19 @@ def _of_noise(found: Plan) -> dict[str, Any]:
         "least_clients": least_clients(outlook, clients, capacity),
         "warning": not_sensible(outlook, clients, capacity),
     }
+
+
+def _of_limit(found: Plan) -> dict[str, Any]:
+    """What a hard limit adds; nothing where none was asked for."""
+    from dataclasses import asdict
+
+    given, limit = found.goal.hard_limit, found.limit
+    if given is None:
+        return {}
+    if limit is None:
+        told = "this plan has no noise on the sums: a coordinator that sees reports keeps the limit by names"
+        return {"hard_limit": {"limit": given, "in_words": told}}
+    return {"hard_limit": asdict(limit) | {"is_sensible": limit.is_sensible, "in_words": str(limit)}}
 
 
 def _without_noise(found: Plan) -> dict[str, Any]:
@@ -109,6 +123,9 @@ def print_forecast(found: Plan, facts: dict[str, Any]) -> None:
     typer.echo(f"turnout     {facts['capacity']:,.10g} ± {facts['turnout_spread']:,.1f}")
     if "noise" in facts:
         _print_noise(facts)
+    if "hard_limit" in facts:
+        told = facts["hard_limit"]["in_words"].replace(". ", ".\n            ")
+        typer.echo(f"hard limit  {told}")
     if "at_least" in facts:
         often = 100 * facts["chance_of_at_least"]
         typer.echo(f"            at least {facts['at_least']:g} participate in {often:.1f} % of the rounds")

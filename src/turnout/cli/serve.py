@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from importlib.util import find_spec
+from ipaddress import ip_network
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -70,7 +71,7 @@ ControllerChoice = Annotated[
     typer.Option(
         help="self-tuning, or integral (the paper's).",
         show_default="self-tuning",
-        autocompletion=choices.CONTROLLERS,
+        autocompletion=choices.one_of("integral", "self-tuning"),
     ),
 ]
 Names = Annotated[
@@ -159,7 +160,14 @@ def limit_of(given: str | None) -> float | str | None:
 
 def _usual_proxies() -> list[str]:
     """Those of the variable that uvicorn has for it."""
-    return [one.strip() for one in os.environ.get("FORWARDED_ALLOW_IPS", "").split(",") if one.strip()]
+    found = [one.strip() for one in os.environ.get("FORWARDED_ALLOW_IPS", "").split(",") if one.strip()]
+    for proxy in found:
+        try:
+            ip_network(proxy)
+        except ValueError:
+            allowed, remedy = "IP addresses or networks, with commas between them", "name the proxies, or unset it"
+            raise invalid("the variable FORWARDED_ALLOW_IPS", allowed, repr(proxy), remedy) from None
+    return found
 
 
 def _needs_extra() -> None:

@@ -14,7 +14,17 @@ from flwr.serverapp import Grid
 from flwr.serverapp import strategy as flower
 from flwr.serverapp.strategy import Strategy
 
-from turnout.algorithm import QUORUM, Controller, Heard, Mechanism, Presence, Prior, ServerState, server_step
+from turnout.algorithm import (
+    QUORUM,
+    Controller,
+    Heard,
+    Mechanism,
+    Presence,
+    Prior,
+    ServerState,
+    in_reach,
+    server_step,
+)
 from turnout.errors import TurnoutError, invalid
 from turnout.flower.protocol import (
     ABSTAINED,
@@ -371,7 +381,7 @@ class Selection:
     def out_of_reach(self, nodes: int) -> bool:
         """Whether this number of nodes exceeds, or misses, the capacity at any signal."""
         least, most = self._shares
-        return not least * nodes < self.capacity <= most * nodes * (1.0 + 1e-12)
+        return not in_reach(self.capacity, least * nodes, most * nodes)
 
     def close(self, tally: Tally, round: int) -> None:
         """Move the signal by the bits. A round without any report does not move it.
@@ -403,8 +413,8 @@ class Selection:
         self._presence, seen = presence.after(
             reported, everyone, 1, rounds, capacity=self.capacity, high=most, enough=enough, over=0
         )
-        least, most = least * seen.weight, most * seen.weight * (1.0 + 1e-12)
-        reach = None if least <= self.capacity <= most else (least, most)
+        least, most = least * seen.weight, most * seen.weight
+        reach = None if in_reach(self.capacity, least, most) else (least, most)
         counted = {node for node, counts in zip(nodes, seen.counted, strict=True) if counts}
         return counted, Heard(enough, reach, seen.share, seen.scale)
 

@@ -11,7 +11,7 @@ from typing import Any
 from turnout.plan.fleet import fleet_settings
 from turnout.plan.frontiers import Frontier, frontier, growing
 from turnout.plan.goal import Goal
-from turnout.plan.noisy import least_clients, not_sensible, settled_again
+from turnout.plan.noisy import HardLimit, least_clients, not_sensible, settled_again
 from turnout.plan.offers import Outlook
 from turnout.plan.planning import Plan, plan
 from turnout.problem import Problem
@@ -19,6 +19,7 @@ from turnout.problem import Problem
 __all__ = [
     "Frontier",
     "Goal",
+    "HardLimit",
     "Outlook",
     "Plan",
     "fleet_settings",

@@ -150,9 +150,9 @@ class Frontier:
 
     Example:
         >>> from turnout import paper_population
-        >>> found = frontier(paper_population().problem(600), 100, observer="sum", totals=[2.0], beyond=[])
+        >>> found = frontier(paper_population(clients=60).problem(30), 100, observer="sum", totals=[2.0], beyond=[])
         >>> round(100 * found.random_gap)
-        100
+        192
     """
 
     observer: str
@@ -209,9 +209,9 @@ def frontier(
 
     Example:
         >>> from turnout import paper_population
-        >>> found = frontier(paper_population().problem(600), 100, observer="sum", totals=[2.0], beyond=[])
+        >>> found = frontier(paper_population(clients=60).problem(30), 100, observer="sum", totals=[2.0], beyond=[])
         >>> {curve.name: round(100 * curve.points[0].gap) for curve in found.curves}
-        {'clamp': 13, 'randomized-response': 23, 'memoized': 60, 'learned-memoized': 75}
+        {'clamp': 127, 'randomized-response': 140, 'memoized': 122, 'learned-memoized': 161}
     """
     *_, last = growing(problem, rounds, delta, observer, honest, totals, beyond, check, crowds)
     return last

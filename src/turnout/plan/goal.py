@@ -40,6 +40,8 @@ class Goal:
         guessed: whether the costs are only a guess: then no mechanism may depend on their price, and a design from
             them gives nothing away.
         aggregators: for "noisy-sum": 1, or 2 that do not trust each other, each of which adds all the noise.
+        hard_limit: for "noisy-sum": the largest turnout that may ever do its work. The plan then has bounded noise, and
+            says what the limit takes (`Plan.limit`).
 
     Example:
         >>> from turnout import paper_population
@@ -56,6 +58,7 @@ class Goal:
     honest: int | None = None
     guessed: bool = False
     aggregators: int = 1
+    hard_limit: float | None = None
 
     def __post_init__(self) -> None:
         check_problem(self.problem)
@@ -84,6 +87,11 @@ class Goal:
         if self.aggregators not in (1, 2) or (self.aggregators == 2 and self.observer != NOISY_SUM):
             allowed = f"1, or 2 for an observer of the {NOISY_SUM!r}"
             raise invalid("aggregators", allowed, self.aggregators, f"give observer={NOISY_SUM!r}, or leave it out")
+        if self.hard_limit is not None:
+            allowed = f"a finite number above 0, for an observer of the {NOISY_SUM!r}"
+            if self.observer != NOISY_SUM or not (math.isfinite(self.hard_limit) and self.hard_limit > 0.0):
+                remedy = f"give observer={NOISY_SUM!r}; a coordinator that sees reports (turnout serve) needs no noise"
+                raise invalid("hard_limit", allowed, self.hard_limit, remedy)
         if self.observer == NOISY_SUM:
             Observer(NOISY_SUM, weights=self.problem.weights, noise=SumNoise(1.0))  # refuses weights that are not whole
 
@@ -117,8 +125,12 @@ class Goal:
         return Averaging(by="probability" if self.observer == SUM else "bit")
 
     def noise(self, epsilon: float) -> SumNoise:
-        """The noise that keeps this total epsilon for the heaviest client, with less of it in the first rounds."""
-        return _noise(epsilon, self.delta, self.rounds, self._heaviest, self.aggregators)
+        """The noise that keeps this total epsilon for the heaviest client, with less of it in the first rounds.
+
+        Under a hard limit it is bounded.
+        """
+        bounded = self.hard_limit is not None
+        return _noise(epsilon, self.delta, self.rounds, self._heaviest, self.aggregators, bounded)
 
     def channel(self, epsilon: float) -> tuple[Memoized, float]:
         """(the best `Memoized` for these costs, its expected gap), from a linear programme with few types."""
@@ -140,11 +152,11 @@ class Goal:
 
 
 @lru_cache(maxsize=128)
-def _noise(epsilon: float, delta: float, rounds: int, weight: int, aggregators: int) -> SumNoise:
+def _noise(epsilon: float, delta: float, rounds: int, weight: int, aggregators: int, bounded: bool) -> SumNoise:
     early = max(10, math.ceil(_EARLY * rounds))
     if early >= 0.5 * _SHARE * rounds:  # a short run: the noise would not be much smaller in the early rounds
-        return sigma_for(epsilon, delta, rounds, weight, aggregators=aggregators)
-    return sigma_for(epsilon, delta, rounds, weight, early, _SHARE, aggregators)
+        return sigma_for(epsilon, delta, rounds, weight, aggregators=aggregators, bounded=bounded)
+    return sigma_for(epsilon, delta, rounds, weight, early, _SHARE, aggregators, bounded=bounded)
 
 
 @lru_cache(maxsize=128)

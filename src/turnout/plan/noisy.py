@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,11 @@ TOO_WRONG = 0.25
 
 SHORTEST = 10
 """Rounds that are forecast, at least."""
+
+USUAL = 0.99
+"""Of the rounds: a hard limit under which fewer go ahead is not sensible."""
+
+_QUANTILE = NormalDist().inv_cdf(USUAL)
 
 _FOLLOWED = 10_000  # rounds after a change
 _STEP = 0.01  # of the capacity, for the slope of the price
@@ -165,4 +171,92 @@ def all_makers(goal: Goal) -> list[Maker]:
     """Every maker of offers for a goal. What hides from an observer of every report hides from one of the sums."""
     if goal.observer != NOISY_SUM:
         return makers(goal)
-    return [NoiseMaker(goal), *makers(replace(goal, observer=EVERY_REPORT, aggregators=1))]
+    return [NoiseMaker(goal), *makers(replace(goal, observer=EVERY_REPORT, aggregators=1, hard_limit=None))]
+
+
+@dataclass(frozen=True)
+class HardLimit:
+    """What a hard limit takes where the server sees sums with bounded noise, and no names.
+
+    A round goes ahead where its opened sum plus the margin is at most the limit. The noise is never below minus the
+    margin, so the true turnout is then at most the limit, for certain. In all other rounds nobody acts.
+
+    Attributes:
+        limit: the largest turnout that may ever do its work.
+        bound: of each aggregator's noise.
+        margin: the bounds of all aggregators together.
+        goes_ahead: the chance that a round goes ahead, once the turnout has settled.
+        everyone: the turnout if all clients participate.
+        least: the smallest sensible limit for these clients and this noise; None: there is none below everyone.
+        least_clients: the smallest crowd of such clients for which the same limit per client is sensible; None: a limit
+            that is not above the capacity suits no crowd.
+
+    Example:
+        >>> print(HardLimit(900.0, 200, 200, goes_ahead=0.9998, everyone=1200.0, least=850, least_clients=950))
+        a round goes ahead if its opened sum is at most 700, which is 900 less a margin of 200: so at most 900 ever
+        participate, for certain, if the noise of each aggregator is bounded by 200 and clients act on "go" alone
+        (nothing in turnout does either). Sensible: 99.98 % of the rounds go ahead, once the turnout has settled
+    """
+
+    limit: float
+    bound: int
+    margin: int
+    goes_ahead: float
+    everyone: float
+    least: int | None
+    least_clients: int | None
+
+    @property
+    def is_sensible(self) -> bool:
+        """Whether the limit is needed, and nearly all rounds go ahead."""
+        return self.goes_ahead >= USUAL and self.limit < self.everyone
+
+    def __str__(self) -> str:
+        """In sentences."""
+        limit, most = f"{self.limit:,.10g}", f"{math.floor(self.limit - self.margin):,}"
+        return (
+            f"a round goes ahead if its opened sum is at most {most}, which is {limit} less a margin of "
+            f"{self.margin:,}: so at most {limit} ever participate, for certain, if the noise of each aggregator is "
+            f'bounded by {self.bound:,} and clients act on "go" alone (nothing in turnout does either). '
+            f"{self._judgement}"
+        )
+
+    @property
+    def _judgement(self) -> str:
+        """Whether it is sensible, and what else would be."""
+        if self.limit >= self.everyone:
+            return f"Not needed: all clients together are {self.everyone:,.10g}"
+        percent = math.floor(1e4 * min(self.goes_ahead, 0.9999)) / 100.0
+        often = f"{percent:g} % of the rounds go ahead, once the turnout has settled"
+        if self.is_sensible:
+            return f"Sensible: {often}"
+        least = f"this noise allows no limit below all {self.everyone:,.10g}" if self.least is None else ""
+        told = f"Not sensible: {often}; {least or f'a limit of {self.least:,} would do'}. Or take a larger budget"
+        if self.least_clients is None:
+            return f"{told}, and in any case a limit above the capacity"
+        return f"{told}, or {self.least_clients:,} such clients with the same limit per client"
+
+
+def hard_limit(goal: Goal, found: Outlook) -> HardLimit | None:
+    """What the hard limit of a goal takes; None without one, or where a plan has no noise.
+
+    The opened sum is nearly normal: the turnout has the planned spread, and the round's own noise comes on top of it.
+
+    Args:
+        goal: with a hard limit.
+        found: the outlook of its plan.
+    """
+    noise = found.noise
+    if goal.hard_limit is None or noise is None or noise.bound is None or found.tuned is None:
+        return None
+    capacity, everyone, margin = goal.problem.capacity, float(goal.problem.most), noise.aggregators * noise.bound
+    coins, by_noise = found.tuned.coins, math.hypot(error_by_noise(found), noise.sigma * noise.factor)
+    opened = NormalDist(capacity, math.hypot(by_noise, coins))
+    goes_ahead = opened.cdf(math.floor(goal.hard_limit - margin) + 0.5)  # whole numbers are opened
+    least, room, crowd = math.ceil(opened.inv_cdf(USUAL)) + margin, goal.hard_limit - capacity, None
+    if room > 0.0:  # with x times as many: x room = margin + quantile sqrt(noise^2 + x coins^2), a quadratic equation
+        half = (margin + 1.0) * room + 0.5 * (_QUANTILE * coins) ** 2
+        rest = (margin + 1.0) ** 2 - (_QUANTILE * by_noise) ** 2
+        crowd = math.ceil((half + math.sqrt(half**2 - room**2 * rest)) / room**2 * len(goal.problem))
+    least_limit = least if least < everyone else None
+    return HardLimit(goal.hard_limit, noise.bound, margin, goes_ahead, everyone, least_limit, crowd)

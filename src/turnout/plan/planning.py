@@ -11,7 +11,7 @@ from turnout.algorithm import MECHANISMS, Mechanism, Prior
 from turnout.display import card, off
 from turnout.errors import TurnoutError, check_kind, nearest
 from turnout.plan.goal import Goal
-from turnout.plan.noisy import NoiseMaker, all_makers
+from turnout.plan.noisy import HardLimit, NoiseMaker, all_makers, hard_limit
 from turnout.plan.offers import LARGEST, Maker, Offer, Outlook, largest_within, smallest_within
 from turnout.privacy import NOISY_SUM, PUBLIC_DESIGN, SUM, Account, shown
 from turnout.problem import Problem
@@ -63,6 +63,11 @@ class Plan:
                 "start": repr(self.start),
             },
         )
+
+    @property
+    def limit(self) -> HardLimit | None:
+        """What the goal's hard limit takes; None without one, or where the plan needs no noise on the sums."""
+        return hard_limit(self.goal, self.outlook)
 
     def settings(self) -> dict[str, Any]:
         """All but the population, as `turnout simulate` takes it from a TOML file."""

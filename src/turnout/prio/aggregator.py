@@ -31,6 +31,7 @@ from turnout.prio.arrays import (
 from turnout.prio.draft import (
     BIT_SHARE,
     FOURTH_ROOT,
+    HEAVIEST,
     LONGEST_CONTEXT,
     MODULUS,
     NONCE_BYTES,
@@ -229,8 +230,11 @@ def weighted_sum(out_shares: Words, counted: Flags, weights: Sequence[int] | npt
         7
     """
     many = np.asarray(weights)
-    if (many.size and not np.issubdtype(many.dtype, np.integer)) or ((many < 0) | (many >= 2**32)).any():
-        raise invalid("weights", "whole numbers from 0 to 2^32 - 1", repr(weights), "use a finer unit for parts")
+    allowed = f"whole numbers from 0 to {HEAVIEST:,}"
+    if many.size and not np.issubdtype(many.dtype, np.integer):
+        raise invalid("weights", allowed, f"an array of {many.dtype}", "use a finer unit for parts")
+    for row in np.flatnonzero((many < 0) | (many > HEAVIEST))[:1]:
+        raise invalid(f"weights[{row}]", allowed, many.flat[row], "use a coarser unit")
     if many.shape not in ((), out_shares.shape) or counted.shape != out_shares.shape:
         told = f"{out_shares.size} shares, {counted.size} flags, {many.size} weights"
         raise invalid("counted and weights", "one per report", told, "use the shares, flags and roll of one batch")

@@ -11,6 +11,7 @@ from turnout.prio.draft import (
     BIT_SHARE,
     BLINDS,
     FOURTH_ROOT,
+    HEAVIEST,
     LONGEST_CONTEXT,
     MODULUS,
     NONCE_BYTES,
@@ -91,9 +92,9 @@ def _proof(bit: int, first: int, second: int) -> list[int]:
     return [first, second, first * second % MODULUS, at_root[0] * at_root[1] % MODULUS, bit * bit]
 
 
-def _check_whole(name: str, value: int, least: int) -> None:
-    allowed = f"from {least} to 2^53, without a fraction"
-    check_number(name, value, allowed, lambda given: least <= given <= 2**53 and given == int(given), "give such a one")
+def _check_whole(name: str, value: int, least: int, most: int) -> None:
+    allowed = f"from {least} to {most:,}, without a fraction"
+    check_number(name, value, allowed, lambda given: least <= given <= most and given == int(given), "give such a one")
 
 
 def _of_size(name: str, value: bytes, size: int) -> bytes:
@@ -113,7 +114,7 @@ def report_context(run: str, round: int, rules: bytes, sigma: float, weight: int
         round: its number, from 0.
         rules: the digest of the rules that the device agreed to, from 16 to 64 bytes.
         sigma: of the noise that each aggregator adds in this round.
-        weight: the device's own public weight, from 1.
+        weight: the device's own public weight, from 1 to 2^32 - 1.
 
     Example:
         >>> context = report_context("boilers", 7, bytes(32), 400.0, 3)
@@ -127,8 +128,8 @@ def report_context(run: str, round: int, rules: bytes, sigma: float, weight: int
         raise invalid("run", "a name of 1 to 255 bytes", f"{len(name)} bytes", "give it a shorter name")
     if not 16 <= len(rules) <= 64:
         raise invalid("rules", "a digest of 16 to 64 bytes", f"{len(rules)} bytes", "use SHA-256")
-    for what, number, least in (("round", round, 0), ("weight", weight, 1)):
-        _check_whole(what, number, least)
+    for what, number, least, most in (("round", round, 0, 2**53), ("weight", weight, 1, HEAVIEST)):
+        _check_whole(what, number, least, most)
     check_number("sigma", sigma, "from 0 up", lambda given: given >= 0.0, "0 is for sums without noise")
     parts = (
         _LABEL,

@@ -40,6 +40,9 @@ BIT_SHARE, PROOF_SHARE, BLINDS, QUERY_POINT = 1, 2, 4, 5
 
 LONGEST_CONTEXT = 2**16 - 1 - 8
 
+HEAVIEST = 2**32 - 1
+"""The largest weight of a device: its product with a share is worked out in halves of so many bits."""
+
 RATE = 168
 """Bytes that TurboSHAKE128 takes in or gives out per permutation: 21 words of 64 bits."""
 

@@ -42,7 +42,6 @@ from turnout.privacy.observer import (
     OWN_BIT,
     PUBLIC_DESIGN,
     PUBLIC_HISTORY,
-    RELEASED_FOR_EACH,
     RELEASED_ONCE,
     SAME_MECHANISM,
     SUM,
@@ -57,7 +56,7 @@ from turnout.privacy.spending import UNKNOWN, Kind, Spending, kind_of, plain, to
 if TYPE_CHECKING:
     from turnout.privacy.floors import Floor, best_release, floor
     from turnout.privacy.lemma import combined_epsilon, lemma_epsilon, network_epsilon
-    from turnout.privacy.noisy_sum import sigma_for, total_epsilon_noisy_sum
+    from turnout.privacy.noisy_sum import least_bound, sigma_for, total_epsilon_noisy_sum
     from turnout.privacy.sum_only import total_epsilon_of_plan, total_epsilon_sum_only
     from turnout.privacy.turnout_error import least_turnout_error
 
@@ -82,7 +81,6 @@ __all__ = [
     "OWN_BIT",
     "PUBLIC_DESIGN",
     "PUBLIC_HISTORY",
-    "RELEASED_FOR_EACH",
     "RELEASED_ONCE",
     "SAME_MECHANISM",
     "SUM",
@@ -104,6 +102,7 @@ __all__ = [
     "combined_epsilon",
     "floor",
     "kind_of",
+    "least_bound",
     "least_epsilon",
     "least_turnout_error",
     "lemma_epsilon",
@@ -140,6 +139,7 @@ __getattr__, _ = lazy(
             "network_epsilon",
         ),
         "noisy_sum": (
+            "least_bound",
             "sigma_for",
             "total_epsilon_noisy_sum",
         ),

@@ -13,7 +13,15 @@ import numpy as np
 from turnout.algorithm import MECHANISMS, Mechanism, Public, check_mechanism, keeps, on_the_coin
 from turnout.errors import check_kind, invalid
 from turnout.privacy.accounting import provided, report_epsilon
-from turnout.privacy.observer import NOISY_SUM, OWN_BOX, OWN_BOXES, OWN_CHANNEL, OWN_PROBABILITY, Observer
+from turnout.privacy.observer import (
+    NOISY_SUM,
+    OWN_BIT,
+    OWN_BOX,
+    OWN_BOXES,
+    OWN_CHANNEL,
+    OWN_PROBABILITY,
+    Observer,
+)
 
 
 @dataclass(frozen=True)
@@ -93,8 +101,8 @@ def _with_noise(mechanism: Mechanism, observer: Observer) -> Certificate:
 
 def _of_ones_own(mechanism: Mechanism) -> tuple[str, ...]:
     """What a mechanism that turnout has no proofs of claims, and turnout cannot check."""
-    found = []
     is_proven = MECHANISMS.has_proofs_of(mechanism)
+    found = [] if is_proven else [OWN_BIT]
     if mechanism.releases_once and not is_proven:
         found.append(OWN_CHANNEL)
     if type(mechanism).probability is not Mechanism.probability:

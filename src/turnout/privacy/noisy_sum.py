@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from turnout.algorithm import Classical, SumNoise
 from turnout.errors import check_number, invalid
-from turnout.privacy.accounting import UNIT, UP, Account, check_delta, check_rounds, least_epsilon
+from turnout.privacy.accounting import UNIT, UP, Account, check_delta, check_rounds, least_epsilon, shown_delta
 from turnout.privacy.observer import NOISY_SUM, OWN_BIT, Observer
 from turnout.problem import Array
 
@@ -27,6 +27,12 @@ SPREAD = 1.5
 
 LEFT_OUT = 1e-9
 """Tails of the lattice with this share of delta count as a loss without bound."""
+
+BOUND_SHARE = 0.1
+"""Of delta: what the bound of bounded noise costs at most, where it is chosen here."""
+
+_BLOCKS = 2**16
+"""So many terms of a sum at an edge are taken one by one; beyond, in blocks."""
 
 _FAR = 37.0
 """Beyond it a normal tail underflows."""
@@ -61,14 +67,23 @@ def total_epsilon_noisy_sum(noise: SumNoise, rounds: int, delta: float, weight: 
         input, as it does in turnout's own mechanisms and costs (Gaussian curve)
         >>> total_epsilon_noisy_sum(SumNoise(3.0), rounds=2, delta=1e-6).how
         'discrete Gaussian curve'
+        >>> total_epsilon_noisy_sum(SumNoise(422.0, bound=2600), rounds=10_000, delta=1e-6).how
+        'Gaussian curve; the bound costs 5.41e-08 of delta'
     """
     check_rounds(rounds)
     check_delta(delta)
     _check_weight(weight)
     opened = noise.opened(first, first + rounds)
-    number = sum(opened.values())
+    number, left = sum(opened.values()), _left_of_delta(opened, noise.bound, weight, delta)
+    if left <= 0.0 < delta:
+        least = least_bound(noise, first + rounds, delta, weight)
+        allowed = f"large enough for a total at delta {delta:g} over {number:,} opened sums at weight {weight:,}"
+        remedy = f"{least:,} costs at most a tenth of delta; a smaller weight, fewer rounds or a larger delta need less"
+        raise invalid("noise.bound", allowed, f"{noise.bound:,}", remedy)
     over = f"{number:,} opened sum{'' if number == 1 else 's'}, for a client of weight {weight:,}"
-    epsilon, how = _total(opened, delta, weight)
+    epsilon, how = _total(opened, left, weight)
+    if noise.bound is not None and opened and delta > 0.0:
+        how += f"; the bound costs {shown_delta(delta - left)} of delta"
     observer = Observer(NOISY_SUM, noise=noise, assuming=(OWN_BIT,))
     return Account(epsilon, delta, rounds, str(observer), how, observer.assumptions(Classical()), over=over)
 
@@ -82,6 +97,7 @@ def sigma_for(
     share: float = 0.0,
     aggregators: int = 1,
     every: int = 1,
+    bounded: bool = False,
 ) -> SumNoise:
     """The least noise that keeps a total epsilon at delta over so many rounds: the inverse of the account.
 
@@ -96,14 +112,19 @@ def sigma_for(
         share: of the budget for these rounds; 0: the same noise in all rounds.
         aggregators: 1, or 2 of which either may be the observer.
         every: a sum is opened in every so many rounds.
+        bounded: bounded noise, with its `least_bound`: it needs a little more noise.
 
     Example:
         >>> sigma_for(1.0, 1e-6, rounds=10_000)
-        SumNoise(sigma=422.5, early=0, early_sigma=None, aggregators=1, every=1)
+        SumNoise(sigma=422.5, early=0, early_sigma=None, aggregators=1, every=1, bound=None)
+        >>> sigma_for(1.0, 1e-6, rounds=10_000, bounded=True).words
+        'sigma 424.7, bounded by 2,574'
         >>> sigma_for(1.0, 1e-6, rounds=10_000, early=30, share=0.3).early_sigma
         42.25
     """
     counts = _counts(budget, delta, rounds, weight, early, share, every)
+
+    kept = _kept(delta) if bounded else delta
 
     def made(scale: float) -> SumNoise:
         """The noise that spends a sum of 1 / sigma^2 of 1 / scale^2."""
@@ -112,7 +133,7 @@ def sigma_for(
         return SumNoise(sigma, early, first, aggregators, every)
 
     def suffices(scale: float) -> bool:
-        return _Curve.of(made(scale).opened(0, rounds), weight, delta).delta(budget) <= delta
+        return _Curve.of(made(scale).opened(0, rounds), weight, kept).delta(budget) <= kept
 
     most = _LARGEST / max(math.sqrt(n / part) for n, part in _parts(counts, share) if n)
     if not suffices(most):
@@ -121,7 +142,92 @@ def sigma_for(
     while high > low * (1.0 + 0.1**_DIGITS / 8.0):  # finer than the digits
         middle = math.sqrt(low * high)
         low, high = (low, middle) if suffices(middle) else (middle, high)
-    return made(high)
+    found = made(high)
+    return replace(found, bound=least_bound(found, rounds, delta, weight)) if bounded else found
+
+
+def least_bound(noise: SumNoise, rounds: int, delta: float, weight: int = 1) -> int:
+    """The smallest bound of this noise that costs at most a tenth of delta.
+
+    Args:
+        noise: its sigmas; a bound that it has does not matter.
+        rounds: how many, from the first one.
+        delta: the slack of the total (see `Account`), above 0.
+        weight: of the heaviest client, a whole number.
+
+    Example:
+        >>> least_bound(SumNoise(422.5), rounds=10_000, delta=1e-6)
+        2561
+        >>> least_bound(SumNoise(422.5), rounds=10_000, delta=1e-6, weight=20)
+        2772
+    """
+    check_rounds(rounds)
+    _check_weight(weight)
+    opened = noise.opened(0, rounds)
+    largest = max(noise.sigma, noise.early_sigma or 0.0)
+
+    def suffices(bound: int) -> bool:
+        return _left_of_delta(opened, bound, weight, delta) >= _kept(delta)
+
+    low, high = math.ceil(largest) - 1, math.ceil(largest)
+    while not suffices(high):
+        if high > weight + 64.0 * largest:  # there the noise is rarer than any delta that a float can tell from 0
+            raise invalid("delta", "one of which a bound costs a tenth at most", delta, "try 1e-6")
+        low, high = high, 2 * high + weight
+    while high > low + 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if suffices(middle) else (middle, high)
+    return high
+
+
+def _kept(delta: float) -> float:
+    """What a bound that is chosen here leaves of delta, at least."""
+    return (1.0 - BOUND_SHARE) * delta
+
+
+def _left_of_delta(opened: Mapping[float, int], bound: int | None, weight: int, delta: float) -> float:
+    """The delta at which noise without a bound has the total that bounded noise has at this one, rounded downwards.
+
+    Delta with a bound is at most (delta without + edge) / (1 - cut). The edge is the chance that some noise is so near
+    the bound that a client's weight would move it beyond; the cut, that some is beyond it. 0: there is no such delta.
+    """
+    if bound is None:
+        return delta
+    edge = math.fsum(n * _edge(sigma, bound, weight) for sigma, n in opened.items())
+    cut = math.fsum(n * _beyond(sigma, bound) for sigma, n in opened.items())
+    return max(0.0, (delta * (1.0 - cut) - edge) * (1.0 - 1e-12))
+
+
+def _edge(sigma: float, bound: int, weight: int) -> float:
+    """P(bound - weight < Z <= bound), rounded upwards: term by term, or by blocks at the height of their inner end.
+
+    Example:
+        >>> exact = math.exp(-0.5 * 36) + math.exp(-0.5 * 49)
+        >>> round(_edge(1.0, bound=7, weight=2) / exact * 2.50662828, 6)
+        1.0
+    """
+    if weight > bound:
+        return 1.0
+    size = -(-weight // _BLOCKS)
+    inner = (bound - weight + 1) + size * np.arange(-(-weight // size))
+    return _rounded_up(size * float(np.sum(np.exp(-0.5 * np.square(inner / sigma)))), sigma)
+
+
+def _beyond(sigma: float, bound: int) -> float:
+    """P(|Z| > bound), rounded upwards: (a + j)^2 is at least a^2 + 2 a j, so the rest is below a geometric series.
+
+    Example:
+        >>> exact = 2.0 * sum(math.exp(-0.5 * (z / 3.0) ** 2) for z in range(13, 99)) / (3.0 * math.sqrt(2.0 * math.pi))
+        >>> 1.0 < _beyond(3.0, bound=12) / exact < 1.05
+        True
+    """
+    first = math.exp(-0.5 * ((bound + 1) / sigma) ** 2)
+    return _rounded_up(2.0 * first / -math.expm1(-(bound + 1) / sigma**2), sigma)
+
+
+def _rounded_up(terms: float, sigma: float) -> float:
+    """Terms of exp(-z^2 / (2 sigma^2)) as a chance: all of them add up to more than sigma sqrt(2 pi), by Poisson."""
+    return min(1.0, terms / (sigma * math.sqrt(2.0 * math.pi)) * (1.0 + 1e-10) + 1e-290)  # what underflows
 
 
 def _counts(

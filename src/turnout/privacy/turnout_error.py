@@ -27,15 +27,17 @@ def least_turnout_error(problem: Problem, epsilon: float, delta: float, gaussian
     """The root mean square error of the turnout that no mechanism can be below, over all clients' inputs.
 
     It holds for each round, for the mean of any rounds, and for any number of rounds, whatever the server and the
-    mechanism are, if each client is private against an observer who knows everything about all others, and a client
-    can always participate and never participate. "Over all clients' inputs": at fixed odds of how many always do.
+    mechanism are, if each client is private against an observer who knows everything about all others, and can always
+    participate and never participate. With costs it can where signals stay between public bounds above 0: a server that
+    sends 0 and infinity overrules costs. "Over all clients' inputs": at fixed odds of how many always participate.
 
     Args:
         problem: how many clients there are, their weights, and the capacity; the costs make no difference.
         epsilon: total, of each client.
         delta: the slack of this total (see `Account`).
-        gaussian: only mechanisms that hide a client at least as well as normal noise of this epsilon and delta does,
-            as sums with noise do: the bound is larger.
+        gaussian: only what hides a client at least as well as normal noise of this epsilon and delta does, at every
+            epsilon: the bound is larger. Sums with whole-number noise hide as well only where many are opened, or with
+            a large sigma: one sum at sigma 1 hides 8 % less.
 
     Raises:
         ValueError: epsilon or delta is out of range.

@@ -15,7 +15,6 @@ from turnout.report.frontier_report import (
     heading,
     notes,
     percent,
-    two_digits,
     with_errors,
 )
 from turnout.report.page import Markup, Page, escape, plotly_source
@@ -56,7 +55,6 @@ __all__ = [
     "priors",
     "run_page",
     "sweep_page",
-    "two_digits",
     "with_errors",
 ]
 

@@ -220,7 +220,7 @@ def _readable(value: Any) -> Any:
 def _promises(runs: Sequence[ShownRun]) -> tuple[list[str], list[list[object]], str]:
     rows: list[list[object]] = [[_named(run), privacy_in_words(run.trajectory.provenance)] for run in runs]
     caption = "For any two costs; of a run continued with another mechanism, what the worst of its parts promises."
-    return ["Run", "What its reports promise"], rows, caption
+    return ["Run", "What it promises"], rows, caption
 
 
 _SAW = "the server saw sums with noise in its place (or, marked –, the turnout itself), "

@@ -12,7 +12,6 @@ from turnout._lazy import lazy
 from turnout.service.budgets import (
     DECLINED,
     LEAVING,
-    LITTLE_LEFT,
     SPENT,
     USUAL_REPORTS,
     budget_of,
@@ -23,6 +22,7 @@ from turnout.service.budgets import (
 from turnout.service.network import Address, Unreachable, allow_files, run_in_loop, what_to_correct
 from turnout.service.protocol import (
     ENROL,
+    HEAVIEST,
     LARGEST_BODY,
     LARGEST_REPLY,
     LEAVE,
@@ -58,6 +58,7 @@ if TYPE_CHECKING:
         first_position,
         pack_codes,
         position_after,
+        reachable,
         unpack_codes,
         unpack_presence,
     )
@@ -77,12 +78,12 @@ if TYPE_CHECKING:
 __all__ = [
     "DECLINED",
     "ENROL",
+    "HEAVIEST",
     "KEPT_ROUNDS",
     "LARGEST_BODY",
     "LARGEST_REPLY",
     "LEAVE",
     "LEAVING",
-    "LITTLE_LEFT",
     "MISSING",
     "NO",
     "PREFIX",
@@ -126,6 +127,7 @@ __all__ = [
     "lasting",
     "pack_codes",
     "position_after",
+    "reachable",
     "read_json",
     "rules_from_settings",
     "rules_name",
@@ -162,6 +164,7 @@ __getattr__, _ = lazy(
             "first_position",
             "pack_codes",
             "position_after",
+            "reachable",
             "unpack_codes",
             "unpack_presence",
         ),

@@ -28,6 +28,9 @@ LARGEST_BODY = 2048
 LARGEST_REPLY = 64 * 1024
 """Bytes of a reply that a device reads; an enrolment's has under 1,000, or more with a released channel."""
 
+HEAVIEST = 2**40
+"""The largest weight of a device: sums of a million of them are still exact."""
+
 RULES_NAME = re.compile(r"([1-9][0-9]{0,8}-[0-9a-f]{8})?")
 """How a version of the rules is called; the first one has no name, and is not mentioned."""
 
@@ -222,8 +225,9 @@ class Welcome:
             remedy = "use the same turnout on both sides"
             raise ProtocolProblem(f"the welcome's version (of the protocol) must be {VERSION}, got {version}: {remedy}")
         check_run_name(found["run"])
-        if not 1 <= found["weight"] <= 2**40:
-            raise ProtocolProblem(f"the welcome's weight must be from 1 to 2^40, got {found['weight']}: {_EVERY_FIELD}")
+        if not 1 <= found["weight"] <= HEAVIEST:
+            told = f"must be from 1 to {HEAVIEST:,}, got {found['weight']}"
+            raise ProtocolProblem(f"the welcome's weight {told}: {_EVERY_FIELD}")
         if not re.fullmatch(r"[A-Za-z0-9_-]{20,200}", found["token"]):
             raise ProtocolProblem(f"the welcome's token must be 20 to 200 of A-Z, a-z, 0-9, _ and -: {_EVERY_FIELD}")
         if found["remember"] is not None:

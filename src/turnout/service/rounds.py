@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from turnout.algorithm import Attendance, Heard, Presence, ServerState, server_step, widest
+from turnout.algorithm import Attendance, Heard, Presence, ServerState, in_reach, server_step, widest
 from turnout.privacy import LAST
 from turnout.service.protocol import Offer
 from turnout.service.rules import Rules
@@ -89,7 +89,7 @@ class ClosedRound:
         seconds: how long it was open.
         closed_at: the wall clock, seconds since 1970; for people, never for decisions.
         expected: the weight that is counted on: not of who is gone, nor of who has just returned.
-        beyond_reach: whether no signal lets that weight bring the capacity; then the signal does not follow either.
+        beyond_reach: whether no signal lets that weight bring the capacity; then the signal moves only back into reach.
     """
 
     round: int
@@ -153,12 +153,12 @@ def close(
     enough = acknowledge and bool(fresh.sum() >= max(1, rules.safety.quorum * members.here.sum()))
     presence, seen = _attended(rules, position, members, heard, capacity, enough)
     codes[(codes == YES) & ~seen.counted] = REFUSED
-    presumed = on & members.here & ~heard & (rules.safety.missing == LAST)
-    held = int(members.weight[presumed].sum())
+    held = int(members.weight[_presumed_on(rules, members, heard, position.on)].sum())
     demand = int(members.weight[codes == YES].sum()) + held
     room = np.inf if rules.safety.hard_limit is None else rules.safety.hard_limit - held
     _refuse_beyond(room if acknowledge else 0.0, codes, members, random)
-    reach = _beyond_reach(rules, capacity, held, members, heard, seen)
+    least, most = reachable(rules, members, seen.weight, heard, position.on)
+    reach = None if in_reach(capacity, least, most) else (least, most)
     closed = ClosedRound(
         round=position.round,
         signal=position.signal,
@@ -197,7 +197,9 @@ def position_after(
         return _after(rules, position, np.nan, capacity, Heard(enough=False), b"", position.presence)
     (members, heard), enough = attended, demand is not None
     presence, seen = _attended(rules, position, members, heard, capacity, enough)
-    known = Heard(enough, _beyond_reach(rules, capacity, 0, members, heard, seen), seen.share, seen.scale)
+    least, most = reachable(rules, members, seen.weight, heard, position.on)
+    reach = None if in_reach(capacity, least, most) else (least, most)
+    known = Heard(enough, reach, seen.share, seen.scale)
     total = np.nan if demand is None else demand
     return _after(rules, position, total, capacity, known, b"", pack_presence(presence))
 
@@ -226,13 +228,27 @@ def _attended(
     return presence, seen._replace(scale=lowered)
 
 
-def _beyond_reach(
-    rules: Rules, capacity: float, held: int, members: Members, heard: npt.NDArray[np.bool_], seen: Attendance
-) -> tuple[float, float] | None:
-    """What those who are expected can bring, if that is never the capacity. Who is presumed on is on at any signal."""
-    able = float(members.weight[heard].sum()) if rules.safety.missing == LAST else seen.weight
-    least, most = (float(chance) * able + held for chance in widest(rules.mechanism))
-    return None if least <= capacity <= most else (least, most)
+def reachable(
+    rules: Rules, members: Members, expected: float, heard: npt.NDArray[np.bool_], on: bytes
+) -> tuple[float, float]:
+    """(least, most) turnout on average, at any signal, of those who can be counted on.
+
+    Args:
+        rules, members: of the run; by slot.
+        expected: the weight of who is expected to report.
+        heard: who did in a round, shape (slots,).
+        on: who was on before that round, packed. Where who is missing counts as it last was, it is on at any signal.
+    """
+    held = 0.0
+    if rules.safety.missing == LAST:
+        expected = float(members.weight[heard].sum())
+        held = float(members.weight[_presumed_on(rules, members, heard, on)].sum())
+    least, most = (float(chance) * expected + held for chance in widest(rules.mechanism))
+    return least, most
+
+
+def _presumed_on(rules: Rules, members: Members, heard: npt.NDArray[np.bool_], on: bytes) -> npt.NDArray[np.bool_]:
+    return unpack(on, len(members)) & members.here & ~heard & (rules.safety.missing == LAST)
 
 
 def _refuse_beyond(room: float, codes: Codes, members: Members, random: np.random.Generator) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from turnout.algorithm import EVERYONE, QUORUM, Heard, Presence, widest
+from turnout.algorithm import EVERYONE, QUORUM, Heard, Presence, in_reach, widest
 from turnout.problem import Problem
 from turnout.simulation.clients import SimulatedClients
 from turnout.simulation.recording import Measures
@@ -131,7 +131,7 @@ def _pieces(schedule: Schedule, problem: Problem, clients: SimulatedClients, fir
                 least, most = reachable(problem, clients.mechanism, before.expected & members)
             else:  # to the bit what a coordinator computes
                 least, most = float(low) * seen.weight, float(high) * seen.weight
-            reach = None if least <= whole.capacity <= most else (least, most)
+            reach = None if in_reach(whole.capacity, least, most) else (least, most)
             heard = Heard(enough, reach, seen.share, seen.scale)
             if end > first:
                 begin = max(round, first)

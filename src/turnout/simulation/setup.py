@@ -121,7 +121,8 @@ def set_up(
     if seed is None:
         seed = before.provenance["seed"] if before else 0
     _check(problem, mechanism, rounds, schedule, keep, 0 if before is None else before.rounds)
-    observer = seen_by(observer_with(observer, noise), problem, averaging, schedule, rounds)
+    whole = rounds + (0 if before is None else before.rounds)
+    observer = seen_by(observer_with(observer, noise), problem, averaging, schedule, whole)
     observer.check(mechanism)
     recorder = Recorder(keep)
     coins = SeededCoins(seed)
@@ -166,10 +167,10 @@ def seen_by(observer: Observer, problem: Problem, averaging: Averaging, schedule
     Raises:
         ValueError: more honest others than are there in every round.
     """
+    assumed = tuple(dict.fromkeys([*observer.assuming, *of_costs(problem.costs)]))
     if observer.sees == EVERY_REPORT:
-        return replace(observer, averaging=averaging)
+        return replace(observer, averaging=averaging, assuming=assumed)
     if observer.sees == NOISY_SUM:
-        assumed = tuple(dict.fromkeys([*observer.assuming, *of_costs(problem.costs)]))
         return replace(observer, averaging=averaging, weights=problem.weights, assuming=assumed)
     others = max(0, schedule.fewest(rounds, len(problem)) - 2)  # without the client, and one that may observe
     if observer.honest is not None and observer.honest > others:
@@ -178,7 +179,7 @@ def seen_by(observer: Observer, problem: Problem, averaging: Averaging, schedule
     if problem.weights is not None and others < len(problem) - 2:
         remedy = "leave the schedule out, or account for every report"
         raise invalid("schedule with weights and an observer of the sum", "without leaving", "both", remedy)
-    return replace(observer, averaging=averaging, weights=problem.weights)
+    return replace(observer, averaging=averaging, weights=problem.weights, assuming=assumed)
 
 
 def _continued(noise: SumNoise | None, before: Trajectory) -> SumNoise | None:
@@ -198,7 +199,8 @@ def _check_kinds(
     """Refuse arguments in another order or of another type, with the remedy."""
     check_problem(problem)
     check_mechanism(mechanism)
-    check_name(mechanism)
+    if not type(mechanism).__module__.startswith("turnout."):  # turnout's own have their own names
+        check_name(mechanism)
     check_controller(controller)
     for name, given, kind, such in (
         ("schedule", schedule, Schedule, "Schedule(capacity={500: 300})"),

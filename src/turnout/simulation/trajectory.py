@@ -29,7 +29,7 @@ from turnout.algorithm import (
     noise_from_settings,
 )
 from turnout.display import card, number, off
-from turnout.errors import FileProblem, MissingExtra
+from turnout.errors import FileProblem, MissingExtra, invalid
 from turnout.files import check_writable, whole_file
 from turnout.privacy import (
     FIXED_ROUNDS,
@@ -160,8 +160,11 @@ class Trajectory:
     @property
     def server(self) -> ServerRecord:
         """All that the server saw and sent: this can be shown where the run itself, with the true turnout, cannot."""
+        noise = self.provenance.get("noise")
+        if self.seen is None and noise:
+            raise invalid("seen", "given where the run has noise", None, "a server never saw the exact turnout of it")
         seen = self.participants.astype(np.float64) if self.seen is None else self.seen
-        return ServerRecord(self.signal, seen, self.capacity, self.provenance.get("noise"))
+        return ServerRecord(self.signal, seen, self.capacity, noise)
 
     @property
     def controller_numbers(self) -> dict[str, float] | None:
@@ -358,7 +361,10 @@ def privacy_in_words(provenance: _Provenance) -> str:
     parts, observer = [*provenance.get("earlier", []), provenance], observer_of(provenance)
     if observer.noise is not None:
         if all(part.get("noise") == provenance["noise"] for part in parts):
-            return str(_total_with_noise(parts, observer))
+            try:
+                return str(_total_with_noise(parts, observer))
+            except ValueError as error:  # bounded noise, for fewer rounds than these
+                return f"no total: {error}"
         observer = observer.of_every_report
     promises = [_promise(part, parts[:number], observer) for number, part in enumerate(parts)]
     known = [promise for promise in promises if promise is not None]
@@ -523,11 +529,28 @@ def _is_archive(path: str | Path) -> bool:
         return file.read(2) == b"PK"
 
 
+def _check_noise(arrays: dict[str, npt.NDArray[Any]], provenance: _Provenance) -> None:
+    """Refuse a file whose parts contradict each other: a total would be of another run than this one."""
+    rounds = len(arrays["participants"])
+    if provenance["rounds"] != rounds:
+        raise ValueError(f"{provenance['rounds']} rounds in its settings, and {rounds} in its numbers")
+    if not provenance.get("noise"):
+        if "seen" in arrays:
+            raise ValueError("sums with noise, and no noise in its settings")
+        return
+    opened = np.isfinite(noise_from_settings(Table(provenance["noise"], "noise")).sigmas(0, rounds))
+    if "seen" not in arrays or not np.array_equal(np.isfinite(arrays["seen"]), opened):
+        raise ValueError("the sums with noise must be those that its settings open")
+    if not provenance["heaviest"] >= np.max(arrays.get("weights", 1)):
+        raise ValueError("a client is heavier than the heaviest in its settings")
+
+
 def _assemble(arrays: dict[str, npt.NDArray[Any]], text: dict[str, Any]) -> Trajectory:
     provenance = text["provenance"]
     for name, value in provenance.get("mechanism", {}).items():
         if value == "array":
             provenance["mechanism"][name] = arrays[f"mechanism_{name}"]
+    _check_noise(arrays, provenance)
     problem = None
     if "coefficients" in arrays:
         powers = tuple(int(power) for power in arrays["powers"])

@@ -18,7 +18,7 @@ from typing import Any
 from turnout.algorithm import Prior
 from turnout.errors import MissingExtra, invalid
 from turnout.files import check_writable, whole_file
-from turnout.privacy import Account, Certificate, account_of, certificate
+from turnout.privacy import FIXED_ROUNDS, UNKNOWN_SEED, Account, Certificate, account_of, certificate
 from turnout.problem import Optimum, optimum
 from turnout.settings import Table
 from turnout.simulation import Keep, Run, Trajectory, run_from_settings
@@ -124,6 +124,8 @@ def _prepare(settings: str, asks: Asks) -> _Prepared:
         certificate(run.mechanism, run.seen_by),
         account_of(run.mechanism, run.rounds, asks.delta, run.seen_by),
     )
+    if run.noise is not None:  # as a run by itself says
+        total = total.assuming(UNKNOWN_SEED, FIXED_ROUNDS)
     forecast = None
     fades = run.averaging.remember is not None
     if asks.forecast and not fades and not run.schedule.change_rounds() and run.rounds >= 10:

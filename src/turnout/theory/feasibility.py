@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from turnout.algorithm import Mechanism, check_mechanism, widest
+from turnout.algorithm import Mechanism, check_mechanism, in_reach, widest
 from turnout.errors import invalid
 from turnout.problem import Problem, check_problem
 
@@ -73,7 +73,7 @@ got 150: raise capacity, or choose parameters with a smaller coin
     check_mechanism(mechanism)
     wanted = problem.capacity if capacity is None else capacity
     least, most = reachable(problem, mechanism, members)
-    if not least < wanted <= most * (1.0 + 1e-12):
+    if not in_reach(wanted, least, most):
         raise invalid(
             "capacity",
             f"above {least:.1f} and at most {most:.1f} (the turnouts that the mechanism can reach)",

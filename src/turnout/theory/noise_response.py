@@ -161,6 +161,7 @@ class _Model:
         self.slope = float(np.sum(self.pull))
         self.size = len(groups) + 2
         self.turnout = np.concatenate([[self.slope], self.response, [0.0]])
+        self._same, self._inner = np.eye(self.size), np.arange(1, self.size - 1)
 
     def follow(self, covariance: Array, gains: Array, sigmas: Array, behind: float) -> tuple[Array, Array]:
         """The variance of the turnout in each round, and the covariance at the end."""
@@ -174,9 +175,8 @@ class _Model:
 
     def _step(self, gain: float, rounds: float) -> tuple[Array, Array]:
         """The matrix of one round, and the covariance that its coins add."""
-        step = np.eye(self.size)
+        step, inner = self._same.copy(), self._inner
         step[0] -= gain * self.turnout
-        inner = np.arange(1, self.size - 1)
         step[inner, 0] += self.pull / rounds
         step[inner, inner] += (self.response - 1.0) / rounds
         step[-1] += self.turnout

@@ -29,7 +29,7 @@ def seeded_noise(noise, seed):
     """The draws of both aggregators whose sum is what a simulation adds."""
     if noise is None:
         return lambda round, sigma: 0, lambda round, sigma: 0
-    first = SumNoise(noise.sigma, noise.early, noise.early_sigma)
+    first = SumNoise(noise.sigma, noise.early, noise.early_sigma, bound=noise.bound)
 
     def leader(round, sigma):
         return int(first.seeded(seed, round, round + 1)[0])

@@ -13,7 +13,7 @@ from turnout.service import MISSING, NO, REFUSED, YES, close, first_position
 
 CASES = {
     "exact": (Classical(), IntegralController(0.05, 1.0), None),
-    "noise": (Classical(), FallingGainController(0.05, 5.0), SumNoise(6.0, 3, 4.0, aggregators=2)),
+    "noise": (Classical(), FallingGainController(0.05, 5.0), SumNoise(6.0, 3, 4.0, aggregators=2, bound=12)),
     "own coin": (Clamp(1.0), IntegralController(0.02, 1.0, lag=0), SumNoise(4.0, aggregators=2)),
 }
 

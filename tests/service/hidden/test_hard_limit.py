@@ -46,7 +46,7 @@ def closed_rounds(folder, rounds, seed=0):
     def draw(round, sigma):
         return int(random.integers(-BOUND, BOUND + 1))
 
-    options = {"noise": SumNoise(1.0, aggregators=2), "bound": BOUND, "least": 3, "capacity": 8}
+    options = {"noise": SumNoise(1.0, aggregators=2, bound=BOUND), "least": 3, "capacity": 8}
     pair = Pair(folder, WEIGHTS, (draw, draw), rules=usual(hard_limit=LIMIT), **options)
     acted, went = [], []
     for _ in range(rounds):
@@ -79,14 +79,14 @@ def test_real_aggregators_without_the_margin_break_it(tmp_path, monkeypatch):
 
 
 def test_a_limit_needs_a_bound_and_room(tmp_path):
-    with pytest.raises(ValueError, match="bound must be given"):
+    with pytest.raises(ValueError, match=r"noise.bound must be given"):
         HiddenRules("run", usual(hard_limit=10), 5, SumNoise(2.0, aggregators=2))
     with pytest.raises(ValueError, match="hard limit must be above the margin of 10"):
-        HiddenRules("run", usual(hard_limit=10), 5, SumNoise(2.0, aggregators=2), bound=5)
+        HiddenRules("run", usual(hard_limit=10), 5, SumNoise(2.0, aggregators=2, bound=5))
 
 
 def test_noise_beyond_the_bound_is_refused(tmp_path):
-    options = {"noise": SumNoise(1.0, aggregators=2), "bound": BOUND, "capacity": 8}
+    options = {"noise": SumNoise(1.0, aggregators=2, bound=BOUND), "capacity": 8}
     draws = (lambda round, sigma: BOUND + 1, lambda round, sigma: 0)
     pair = Pair(tmp_path, WEIGHTS, draws, rules=usual(hard_limit=LIMIT), **options)
     pair.bits([1] * len(WEIGHTS))

@@ -14,11 +14,12 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 import numpy as np
 
+from turnout.algorithm import FORGIVEN
 from turnout.errors import invalid
-from turnout.service import LEAVING, MISSING, Codes, Log, Members, Offer
+from turnout.service import HEAVIEST, LEAVING, MISSING, Codes, Log, Members, Offer
 from turnout.service.store import Change, Device, Enrolment, Names, Store, StoreProblem
 
-GONE_AFTER = 3
+GONE_AFTER = FORGIVEN + 1
 """Rounds without a report after which a device is gone: no round waits for it; it is still a member, and returns by
 reporting."""
 
@@ -268,8 +269,8 @@ def check_codes(count: int, weight: int, hours: float, names: Sequence[Names] = 
         raise invalid("label", "of one code alone", f"{label!r} for {times}", remedy)
     if not 1 <= count <= 100_000:
         raise invalid("count", "from 1 to 100,000", count, "make several lots")
-    if not 1 <= weight <= 2**40:
-        allowed = f"a whole number from 1 to {2**40:,}"
+    if not 1 <= weight <= HEAVIEST:
+        allowed = f"a whole number from 1 to {HEAVIEST:,}"
         raise invalid("weight", allowed, weight, "give the weight of the device, such as its watts")
     if not 0.0 < hours < 1e6:
         raise invalid("hours", "above 0 and below a million", hours, "give how long the codes are valid, such as 24")

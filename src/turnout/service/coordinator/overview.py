@@ -13,10 +13,12 @@ from collections import Counter, deque
 from dataclasses import replace
 from typing import Any
 
-from turnout.algorithm import Presence, widest
+import numpy as np
+
+from turnout.algorithm import Presence
 from turnout.errors import invalid
 from turnout.privacy import LOST_ROUNDS, LOST_RULES, PublicAccount, shown
-from turnout.service import ClosedRound, Log, RulesVersion, budget_of, unpack_presence
+from turnout.service import MISSING, ClosedRound, Log, RulesVersion, budget_of, reachable, unpack_presence
 from turnout.service.coordinator.coordinator import Coordinator
 from turnout.service.coordinator.enrolment import issue_codes, why_left
 from turnout.service.coordinator.listing import MOST_SITES, code_list, device_list, one_code, site_list
@@ -85,13 +87,14 @@ class Overview:
     def snapshot(self) -> dict[str, Any]:
         """Where the run stands, ready for JSON."""
         sync, rules, open, last = self._sync, self._sync.rules, self._sync.open, self._sync.closed.last
+        presence = unpack_presence(open.position.presence, len(sync.roll))
         return {
             "run": sync.run.name,
             "round": open.number,
             "mode": sync.control.mode,
             "capacity": sync.control.capacity,
             "hard_limit": rules.safety.hard_limit,
-            "reachable": self._reachable(),
+            "reachable": self._reachable(presence),
             "most_signal": rules.most_signal(sync.control.capacity),
             "signal": open.position.signal,
             "offered": open.position.offered,
@@ -99,7 +102,7 @@ class Overview:
             "heard": open.heard,
             "late": max(0, open.due),
             "gone": sync.roll.gone(),
-            "returning": self._presence().returning,
+            "returning": presence.returning,
             "waiting_for": max(0, rules.wait_for - len(sync.roll)) if open.number == 0 else 0,
             "frozen": last is not None and last.frozen,
             "beyond_reach": last is not None and last.beyond_reach,
@@ -150,7 +153,8 @@ class Overview:
 
     async def codes(self, **asked: Any) -> dict[str, Any]:
         """A page of the list of codes; as of `code_list`."""
-        return code_list(await self._sync.call(self._sync.store.codes), time.time(), **asked)
+        codes = await self._sync.call(self._sync.store.codes)
+        return await asyncio.to_thread(code_list, codes, time.time(), **asked)
 
     async def void_code(self, tag: str, who: str) -> None:
         """Void a code that no device has used."""
@@ -194,15 +198,14 @@ class Overview:
         if closed is not None and (not self._rounds or self._rounds[-1]["round"] < closed.round):
             self._rounds.append(_as_numbers(closed))
 
-    def _presence(self) -> Presence:
-        """Who was heard of late, as the open round has it."""
-        return unpack_presence(self._sync.open.position.presence, len(self._sync.roll))
-
-    def _reachable(self) -> list[float]:
+    def _reachable(self, presence: Presence) -> list[float]:
         """The least and the most turnout, on average, of those who can be counted on, at any signal."""
-        members = self._sync.roll.members()
-        weight = float(members.weight[members.here & self._presence().expected].sum())
-        return [float(chance) * weight for chance in widest(self._sync.rules.mechanism)]
+        members, last, on = self._sync.roll.members(), self._sync.closed.last, self._sync.open.position.on
+        weight = float(members.weight[members.here & presence.expected].sum())
+        heard = np.ones(len(members), np.bool_)  # who has joined since the last round reports, as far as we know
+        if last is not None:
+            heard[: len(last.codes)] = last.codes != MISSING
+        return list(reachable(self._sync.rules, members, weight, heard & members.here, on))
 
     def _rules(self) -> dict[str, Any]:
         """Which version of the rules the open round has, since when, and the newest one if it is not in force yet."""

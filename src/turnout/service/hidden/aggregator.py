@@ -168,8 +168,9 @@ class Aggregator:
             return False
         total = weighted_sum(prepared.out_shares, prepared.well_formed, members.weight[slots])
         noise = self._draw(round, self.rules.sigma(round))
-        if self.rules.bound is not None and abs(noise) > self.rules.bound:
-            raise invalid("noise", f"within the bound of {self.rules.bound}", noise, "draw it from bounded noise")
+        bound = None if self.rules.noise is None else self.rules.noise.bound
+        if bound is not None and abs(noise) > bound:
+            raise invalid("noise", f"within the bound of {bound}", noise, "draw it from bounded noise")
         share = added(total, noise)
         salt = self.books.salt_of(self.rules.run, round, set_digest(chosen), share)
         self.books.keep_share(round, Share(chosen, Opening(share, salt), seen))

@@ -39,8 +39,7 @@ class HiddenRules:
         run: its name.
         rules: the usual ones. Silence counts as absent, and histories move by the bit.
         capacity: the turnout that is needed, in units of weight.
-        noise: that *each* aggregator adds (`aggregators=2`); None: none, for tests.
-        bound: no draw of an aggregator's noise is beyond it. A hard limit needs it.
+        noise: that *each* aggregator adds (`aggregators=2`); None: none, for tests. A hard limit needs a bound of it.
         least: the reports without which nothing is opened; the rules' quorum holds besides.
         keys: what the leader and the helper have committed to, the digests of their parts of the verify key.
 
@@ -48,7 +47,7 @@ class HiddenRules:
         >>> from turnout.algorithm import Classical, IntegralController
         >>> from turnout.service import Safety
         >>> usual = Rules(Classical(), IntegralController(0.01, 1.0), Safety("absent", hard_limit=70))
-        >>> rules = HiddenRules("boilers", usual, 40, SumNoise(3.0, aggregators=2), bound=10, least=20)
+        >>> rules = HiddenRules("boilers", usual, 40, SumNoise(3.0, aggregators=2, bound=10), least=20)
         >>> rules.margin, HiddenRules.from_settings(rules.settings()) == rules
         (20, True)
     """
@@ -57,7 +56,6 @@ class HiddenRules:
     rules: Rules
     capacity: float
     noise: SumNoise | None = None
-    bound: int | None = None
     least: int = 1
     keys: tuple[str, str] = ("", "")
 
@@ -75,15 +73,15 @@ class HiddenRules:
         if not isinstance(self.least, int) or self.least < 1:
             raise invalid("least", "a whole number from 1 up", repr(self.least), "fewer reports hide less")
         limit = self.rules.safety.hard_limit
-        if limit is not None and self.bound is None and self.noise is not None:
-            raise invalid("bound", "given", "None", "a hard limit needs noise that is never beyond a bound")
+        if limit is not None and self.noise is not None and self.noise.bound is None:
+            raise invalid("noise.bound", "given", "None", "a hard limit needs noise that is never beyond a bound")
         if limit is not None and self.margin >= limit:
             raise invalid("hard limit", f"above the margin of {self.margin}", limit, "use less noise, or a higher one")
 
     @property
     def margin(self) -> int:
         """What the true sum can be above the opened one."""
-        return 2 * (self.bound or 0) if self.noise is not None else 0
+        return 0 if self.noise is None else self.noise.aggregators * (self.noise.bound or 0)
 
     def sigma(self, round: int) -> float:
         """Of the noise of one aggregator in a round."""

@@ -29,7 +29,7 @@ _GAUGES = {
     "waiting_for": "Devices still to enrol before the first round closes.",
     "returning": "Devices that have returned from an absence, and are counted again within a few rounds.",
     "frozen": "1 if the signal did not follow the last closed round: too few decided by it.",
-    "beyond_reach": "1 if those who can be counted on cannot bring the capacity: the signal waits.",
+    "beyond_reach": "1 if those counted on cannot bring the capacity at any signal: it only moves back into reach.",
     "leader": "1 if this process closes rounds.",
     "open_seconds": "How long the open round has been open.",
     "round_seconds": "The shortest time from one round's close to the next.",
@@ -186,14 +186,16 @@ def _what_would_do(capacity: float, least: float, most: float, members: int) -> 
 
 def _capacity_troubles(snapshot: Mapping[str, Any]) -> list[str]:
     """The capacity cannot be met, or is not met although it could be."""
+    from turnout.algorithm import in_reach
+
     capacity, members = snapshot.get("capacity") or 0.0, snapshot.get("members") or 0
     least, most = snapshot.get("reachable") or (-1.0, math.inf)
-    if members and not snapshot.get("waiting_for") and not least < capacity <= most * (1.0 + 1e-12):
+    if members and not snapshot.get("waiting_for") and not in_reach(capacity, least, most):
         away = (snapshot.get("gone") or 0) + (snapshot.get("returning") or 0)
         who = f"the {max(0, members - away)} devices that can be counted on" if away else f"{members} devices"
         why = f"{who} have a turnout of {least:.4g} to {most:.4g} on average, whatever the signal"
         remedy = _what_would_do(capacity, least, most, max(1, members - away))
-        return [f"the capacity of {capacity:.6g} cannot be met: {why}; the signal waits. {remedy}"]
+        return [f"the capacity of {capacity:.6g} cannot be met: {why}; the signal moves only back into reach. {remedy}"]
     if (snapshot.get("signal") or 0.0) >= (snapshot.get("most_signal") or math.inf):
         return ["the signal is at its bound, and too few participate: devices are gone, or their costs are too high"]
     return []

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from turnout.errors import invalid
 from turnout.service import (
+    HEAVIEST,
     MISSING,
     YES,
     ClosedRound,
@@ -64,9 +65,6 @@ from turnout.service.store.store import (
     StoreProblem,
     check_capacity,
 )
-
-HEAVIEST = 2**40
-"""The largest weight of a device: sums of a million of them are still exact."""
 
 _PAGE = 256  # closed rounds that are read at a time
 _FIRST = 16  # closed rounds in which a device is searched
@@ -209,7 +207,8 @@ class SqlStore:
         weight.
         """
         if not isinstance(weight, int) or not 1 <= weight <= HEAVIEST:
-            raise invalid("weight", "a whole number from 1 to 2^40", weight, "1, or what the device draws in watts")
+            allowed = f"a whole number from 1 to {HEAVIEST:,}"
+            raise invalid("weight", allowed, weight, "1, or what the device draws in watts")
         if names and len(names) != len(codes):
             raise invalid("names", f"one for each of the {len(codes)} codes", len(names), "give one for each, or none")
         names = [name.checked() for name in names]

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import turnout
+from turnout.privacy import OWN_BIT
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/add-a-mechanism.md").read_text()
@@ -93,7 +94,7 @@ def test_settings_certificate_account_and_words(package):
         package,
         PRELUDE
         + """
-from turnout.privacy import account_of, certificate
+from turnout.privacy import OWN_BIT, account_of, certificate
 from turnout.service import Rules, Safety
 from turnout.client import Limit
 from turnout.service.agent import agree
@@ -103,7 +104,7 @@ assert type(made) is damped.Damped and mechanism_from_settings(Table(made.settin
 assert in_words(made.settings()) == made.in_words() == "damped, epsilon 1 per report"
 check_known(made)
 promise = certificate(made)
-assert promise.epsilon == 1.0 and promise.assumptions == () and "the box [0.2689, 0.7311]" in str(promise)
+assert promise.epsilon == 1.0 and promise.assumptions == (OWN_BIT,) and "the box [0.2689, 0.7311]" in str(promise)
 assert account_of(made, 100, 1e-6).epsilon == account_of(Clamp(1.0), 100, 1e-6).epsilon
 assert Rules(made, SelfTuningController(), Safety("absent")).mechanism is made  # a coordinator proposes it
 assert agree(made.settings(), Averaging(), limit=Limit(100, 1.0)).mechanism == made  # a device agrees to it
@@ -140,7 +141,8 @@ def test_the_command_line(package, tmp_path):
     done = run(package, "-m", "turnout", "simulate", tmp_path / "run.toml", "--engine", "numpy", "--json")
     facts = json.loads(done.stdout)
     assert facts["mechanism"] == {"kind": "damped", "epsilon": 1.0}
-    assert facts["privacy"].startswith("pure epsilon 1 per report, against an observer of every report (the box")
+    told = f"pure epsilon 1 per report, against an observer of every report, if {OWN_BIT} (the box"
+    assert facts["privacy"].startswith(told)
     audit = ("audit", "--mechanism", "damped", "--rounds", 2, "--trials", 2000, "--seed", 1, "--json")
     (found,) = json.loads(run(package, "-m", "turnout", *audit).stdout)["audits"]
     assert found["name"] == "damped, epsilon 1 per report"

@@ -10,7 +10,7 @@ import pytest
 from turnout.algorithm import WORDS, Clamp, Mechanism, Memoized, OneRelease, TrackingClamp, widest_box
 from turnout.privacy.accounting import report_epsilon
 from turnout.privacy.certificates import box_epsilon, certificate
-from turnout.privacy.observer import OWN_BOXES, OWN_CHANNEL, OWN_PROBABILITY, PUBLIC_HISTORY, RELEASED_ONCE
+from turnout.privacy.observer import OWN_BIT, OWN_BOXES, OWN_CHANNEL, OWN_PROBABILITY, PUBLIC_HISTORY, RELEASED_ONCE
 
 
 class Wider(Clamp):
@@ -62,11 +62,13 @@ def test_what_is_derived_has_the_certificate_of_its_own_box():
 
 def test_what_cannot_be_checked_is_said():
     assert certificate(Memoized(2.0, 1.0)).assumptions == (RELEASED_ONCE,)
-    assert certificate(Channel()).assumptions == (RELEASED_ONCE, OWN_CHANNEL)
-    assert certificate(Careless(1.0)).assumptions == (OWN_PROBABILITY,)
-    assert f"against an observer of every report, if {OWN_PROBABILITY} (" in str(certificate(Careless(1.0)))
+    assert certificate(Channel()).assumptions == (RELEASED_ONCE, OWN_BIT, OWN_CHANNEL)
+    assert certificate(Careless(1.0)).assumptions == (OWN_BIT, OWN_PROBABILITY)
+    assert f"against an observer of every report, if {OWN_BIT}, and {OWN_PROBABILITY} (" in str(
+        certificate(Careless(1.0))
+    )
     assert certificate(TrackingClamp(1.0)).assumptions == (PUBLIC_HISTORY,)
-    assert certificate(WiderTracking(1.0)).assumptions == (PUBLIC_HISTORY, OWN_BOXES)
+    assert certificate(WiderTracking(1.0)).assumptions == (PUBLIC_HISTORY, OWN_BIT, OWN_BOXES)
 
 
 def test_a_box_counts_as_the_words_of_the_real_coin():
@@ -96,8 +98,8 @@ class Fixed(Mechanism):
         return 0.1, 0.3
 
 
-def test_a_mechanism_that_keeps_to_the_rules_needs_no_assumption():
-    assert certificate(Fixed()).assumptions == ()
+def test_a_mechanism_that_keeps_to_the_rules_needs_no_further_assumption():
+    assert certificate(Fixed()).assumptions == (OWN_BIT,)
     assert certificate(Fixed()).epsilon == pytest.approx(math.log(3.0))
 
 
@@ -158,6 +160,6 @@ class SaysALifetime(Clamp):
 
 
 def test_a_name_brings_no_proof_and_a_word_no_lifetime():
-    assert certificate(TakesTheName(1.0)).assumptions == (PUBLIC_HISTORY, OWN_BOXES)
+    assert certificate(TakesTheName(1.0)).assumptions == (PUBLIC_HISTORY, OWN_BIT, OWN_BOXES)
     assert certificate(TakesTheName(1.0)).epsilon == 1.0  # at the averages that were looked at
     assert (certificate(SaysALifetime(1.0)).epsilon, certificate(SaysALifetime(1.0)).per) == (1.0, "report")

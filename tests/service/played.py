@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from turnout import SeededCoins
@@ -28,19 +30,22 @@ def play(
     seed: int,
     gone: int = NEVER,
     back: np.ndarray | int = 0,
+    capacities: Mapping[int, float] | None = None,
 ) -> list[ClosedRound]:
-    """Its books. Each device is away from the round `gone` until its own round `back`."""
+    """Its books. Each device is away from the round `gone` until its own round `back`; capacities from rounds on."""
+    capacity = problem.capacity
     size, coins = len(problem), SeededCoins(seed)
     state = ClientState(np.full(size, rule.prior.participations), np.full(size, float(rule.prior.rounds)))
     position, everyone, random = first_position(rule), members(size), np.random.default_rng(seed)
     books: list[ClosedRound] = []
     for number in range(rounds):
+        capacity = (capacities or {}).get(number, capacity)
         _, bits, *_ = client_step(
             problem.costs, rule.mechanism, state, position.offered, coins.uniform(range(size), number)
         )
         codes = np.where(bits, YES, NO).astype(np.uint8)
         codes[np.full(size, number >= gone) & (number < np.asarray(back))] = MISSING
-        closed, position = close(rule, position, everyone, codes, problem.capacity, random)
+        closed, position = close(rule, position, everyone, codes, capacity, random)
         state = state.after((closed.codes == YES).astype(float), Averaging())
         books.append(closed)
     return books

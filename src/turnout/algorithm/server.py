@@ -1,7 +1,7 @@
 """The server's step: how a round is closed. Simulation, coordinator and Flower all call `server_step`.
 
-A compiled engine runs many rounds in one call. Its loop does what the step does for an `IntegralController`: it moves
-the signal by `integral_signal` where it hears everyone, and else by the same aim, scale and bound.
+A compiled engine runs many rounds in one call. Its loop computes the same `integral_signal` between rounds, which is
+all that the step is for an `IntegralController` while the capacity is in reach and the same clients are expected.
 """
 
 from __future__ import annotations

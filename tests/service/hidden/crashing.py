@@ -10,9 +10,9 @@ from functools import lru_cache
 
 from service.hidden.scene import Pair
 from turnout.prio import prepare
-from turnout.service.hidden import Books, Helper, Leader, RoundWitness
+from turnout.service.hidden import Books, Helper, Leader, RoundWitness, first_record
 from turnout.service.hidden.messages import Opened, Records, read
-from turnout.service.hidden.records import Record
+from turnout.service.hidden.records import Record, chain_problem
 
 WEIGHTS = (1, 2, 1)
 ROUNDS = 24
@@ -79,6 +79,7 @@ class World:
         self.beginning, self.stops, self.kinds, self.forgets = beginning, dict(stops), kinds, forgets
         self.events, self.names, self.noise = 0, [], itertools.count(1)
         self.opened, self.revealed = defaultdict(set), defaultdict(set)
+        self.head = first_record(beginning.rules)[0]  # what a device has that never stops
         self.books = [Books(":memory:"), Books(":memory:")]
         self.copies, self.sides = [[], []], list(beginning.pair.sides)
         self.witnesses = [NoFile(lambda name, done, side=side: self.event(side, name, done)) for side in (0, 1)]
@@ -129,6 +130,16 @@ class World:
         for (one, round), shares in self.revealed.items():
             if len(shares) > 1:
                 raise Wrong(f"side {one} opened two shares of round {round}")
+
+    def follow(self):
+        """A device takes what both give it, and must be able to."""
+        both = [side.records(self.head.round, self.head.hash) for side in self.sides]
+        if both[0] == both[1] and both[0]:
+            records = [Record.read(body) for body in both[0]]
+            told = chain_problem(self.head, records)
+            if told and records[-1].round > self.head.round:
+                raise Wrong(f"a device cannot go on: {told}")
+            self.head = self.head if told else records[-1]
 
     def draw(self, round, sigma):
         return 1000 * next(self.noise)
@@ -182,6 +193,7 @@ class World:
 
     def turn(self):
         """One question and its answer; whether there was one."""
+        self.follow()
         question = self.guarded(0, self.leader.request)
         if question is None:
             return False
@@ -211,6 +223,9 @@ class World:
         if chains[0] != chains[1]:
             raise NotYet("the chains differ")
         records = [Record.read(body) for body in chains[0]]
+        self.follow()
+        if self.head != records[-1]:
+            raise Wrong(f"a device stands still at round {self.head.round}")
         if len(records) < rounds:
             raise NotYet(f"it stands still at round {len(records)}")
         return records

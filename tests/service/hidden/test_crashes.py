@@ -82,6 +82,7 @@ class Unruly(World):
     def unruly(self, coins, rounds, actions=400):
         sent = [[], []]
         for _ in range(actions):
+            self.follow()
             act = coins.random()
             if act < 0.1:
                 self.send_reports()

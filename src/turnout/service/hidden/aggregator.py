@@ -2,9 +2,11 @@
 
 Why no round is opened twice. A share is made once: it is in the books, with its set, salt and noise, before anything of
 it is sent, and its round is in the witness. Books that were restored without it are behind their witness, or behind the
-commitment that the other side holds: then the round is void. A void round needs both: the leader, once it has asked,
-opens the round no more, and the helper writes the void record unless it holds an opened one, which the leader then
-adopts. A message from before a restart belongs to no conversation that is known.
+commitment that the other side holds: then the round is void. So is one whose record was lost on both sides.
+
+A void round needs both: the leader, once it has asked, opens the round no more, and the helper writes the void record
+unless it holds an opened one, which the leader then adopts. A message from before a restart belongs to no conversation
+that is known.
 
 Why the chains are equal. The leader writes a record with a sum first, and the helper adopts it: with its own opening in
 it, and after every part of it was computed again. The helper writes a record without a sum first.
@@ -110,9 +112,20 @@ class Aggregator:
             self.books.add_reports(self.round, [(slot, *report) for slot, report in new.items()])
         return answers
 
-    def records(self, after: int, most: int = 1000) -> list[bytes]:
-        """The records later than a round, for a device."""
-        return [closed.record for closed in self.books.closed(after + 1, most)]
+    def records(self, after: int, known: str = "", most: int = 1000) -> list[bytes]:
+        """The records that a device lacks, one after the other.
+
+        Args:
+            after: the round of its newest record, and
+            known: that record's hash. Where ours of that round is another, they begin at the last round before that
+                was void because books had been restored: there a device may take up the chain.
+            most: at most so many.
+        """
+        first = after + 1
+        mine = [Record.read(closed.record) for closed in self.books.closed(after, 1)]
+        if known and mine and mine[0].round == after and mine[0].hash != known:
+            first = self.books.last_void(after, RESTORED, first)
+        return [closed.record for closed in self.books.closed(first, most)]
 
     def is_counted(self, slot: int, round: int) -> bool:
         """Whether the report of a slot is in the set of a closed round: for that device alone."""
@@ -133,6 +146,7 @@ class Aggregator:
 
     def _load(self) -> None:
         self._record, self._position = self.books.last()
+        self.witness.note(self.round - 1)  # a round without a share, too, is closed for good
 
     def _learn_key(self, part: bytes) -> None:
         """The other side's part of the verify key, which must be the one that the rules were made with."""

@@ -199,6 +199,14 @@ class Books:
         rows = self._db.execute(query, (first, most)).fetchall()
         return [Closed(row[0], row[1], tuple(Opening(**one) for one in json.loads(row[2]))) for row in rows]
 
+    def last_void(self, round: int, why: str, default: int) -> int:
+        """The last round up to one that was void for this reason."""
+        for closed in reversed(self.closed(0, round + 1)):
+            record = Record.read(closed.record)
+            if record.why == why and record.round <= round:
+                return record.round
+        return default
+
     def _add_record(self, closed: Closed, round: int, position: Position) -> None:
         where = {"round": position.round, "offered": float(position.offered), "controller": dict(position.controller)}
         stood = canonical(where | {"presence": position.presence.hex()})
@@ -225,7 +233,7 @@ class Books:
 
 
 class RoundWitness:
-    """The highest round for which an aggregator has made its share, in a small file outside its books.
+    """The highest round that an aggregator has made its share for, or has closed, in a small file outside its books.
 
     It must be on other storage than the books, or at least never be restored with them.
 

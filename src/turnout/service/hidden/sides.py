@@ -83,11 +83,10 @@ class Leader(Aggregator):
             return Records(peer.tag, closed) if behind else Fetch(peer.tag, round)
         if peer.before != self._record.hash:
             raise PeerProblem(f"round {round}: both must have the same record before it, got two: stop both")
-        if self._void[0] != round:
-            why = peer.void or self._void_reason()
-            self._void = (round, why) if why else self._void
-        if self._void[0] == round:
-            return Void(peer.tag, round, self._void[1])
+        why = peer.void or self._void_reason() or (self._void[1] if self._void[0] == round else "")
+        if why:
+            self._void = (round, why)
+            return Void(peer.tag, round, why)
         share = self._share()
         if share is not None:
             return Commit(peer.tag, round, self._commitment(share))

@@ -124,7 +124,8 @@ class Aggregator:
         first = after + 1
         mine = [Record.read(closed.record) for closed in self.books.closed(after, 1)]
         if known and mine and mine[0].round == after and mine[0].hash != known:
-            first = self.books.last_void(after, RESTORED, first)
+            found = self.books.last_void(after, RESTORED)
+            first = first if found is None else found
         return [closed.record for closed in self.books.closed(first, most)]
 
     def is_counted(self, slot: int, round: int) -> bool:

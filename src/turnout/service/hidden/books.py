@@ -199,13 +199,11 @@ class Books:
         rows = self._db.execute(query, (first, most)).fetchall()
         return [Closed(row[0], row[1], tuple(Opening(**one) for one in json.loads(row[2]))) for row in rows]
 
-    def last_void(self, round: int, why: str, default: int) -> int:
-        """The last round up to one that was void for this reason."""
-        for closed in reversed(self.closed(0, round + 1)):
-            record = Record.read(closed.record)
-            if record.why == why and record.round <= round:
-                return record.round
-        return default
+    def last_void(self, round: int, why: str) -> int | None:
+        """The last round up to one that was void for this reason; None: there is none."""
+        query = "SELECT max(round) FROM records WHERE round <= ? AND instr(record, ?) > 0"
+        found: int | None = self._db.execute(query, (round, canonical({"why": why})[1:-1])).fetchone()[0]
+        return found
 
     def _add_record(self, closed: Closed, round: int, position: Position) -> None:
         where = {"round": position.round, "offered": float(position.offered), "controller": dict(position.controller)}

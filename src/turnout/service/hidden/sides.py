@@ -37,9 +37,29 @@ class Leader(Aggregator):
     """The aggregator that closes rounds: send what `request` gives, give the answer to `take`, until there is no more.
 
     Example:
-        >>> from turnout.service.hidden import settled
-        >>> settled.__doc__.splitlines()[0]
-        'Send what the leader asks to the helper, until the leader asks no more.'
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> from turnout.algorithm import Classical, IntegralController
+        >>> from turnout.prio import split
+        >>> from turnout.service import Rules, Safety
+        >>> from turnout.service.hidden.messages import DeviceReport
+        >>> books, usual = (Books(":memory:"), Books(":memory:")), IntegralController(0.1, 2.0)
+        >>> keys = (books[0].key, books[1].key)
+        >>> rules = HiddenRules("boilers", Rules(Classical(), usual, Safety("absent")), capacity=2, keys=keys)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     witnesses = [RoundWitness(Path(folder, role), new=True) for role in ("leader", "helper")]
+        ...     leader = Leader(rules, books[0], witnesses[0], lambda round, sigma: 0)
+        ...     helper = Helper(rules, books[1], witnesses[1], lambda round, sigma: 0)
+        ...     for side in (leader, helper):
+        ...         side.enrol((slot, 1, 0) for slot in range(3))
+        ...     for slot, bit in enumerate((1, 0, 1)):
+        ...         made = split(bit, rules.context(0, weight=1))
+        ...         for side, share in ((leader, made.leader), (helper, made.helper)):
+        ...             _ = side.report([(slot, DeviceReport("boilers", 0, made.nonce, share).body())])
+        ...     leader.close()
+        ...     record = settled(leader, helper)
+        >>> record.opened, record.count, helper.record == record
+        (2, 3, True)
     """
 
     role: Role = "leader"

@@ -162,6 +162,12 @@ def test_a_run_goes_on_after_a_restart_and_members_join_and_leave(begun, tmp_pat
     for side in begun.sides:
         with pytest.raises(ValueError, match="joined must be 1 or later, got 0"):
             side.enrol([(5, 1, 0)])
+        for weight in (0, 2**32):
+            with pytest.raises(ValueError, match="weight must be from 1 to 4,294,967,295"):
+                side.enrol([(6, weight, 1)])
+        side.enrol([(6, 2, 1)])
+        with pytest.raises(ValueError, match=r"a member must be as slot 6 was given: \(2, 1\)"):
+            side.enrol([(6, 3, 1)])
         side.enrol([(6, 2, 1)])
         side.leave(0, 1)
         side.books.close()

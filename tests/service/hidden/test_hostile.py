@@ -102,6 +102,8 @@ def test_what_is_no_report_is_refused(pair):
     assert pair.leader.report([(0, b""), (0, body + b" "), (0, b"[]"), (0, b"{}" * 9)]) == ["malformed"] * 4
     assert pair.leader.report([(0, body.replace(b'"round":0', b'"round":5'))]) == ["early"]
     assert pair.leader.report([(0, body.replace(RUN.encode(), b"others"))]) == ["unknown"]
+    long = DeviceReport(RUN, 0, bytes(16), bytes(2000)).body()
+    assert pair.leader.report([(0, long)]) == ["malformed"]
     short = DeviceReport(RUN, 0, b"short", b"share").body()
     pair.bits([None, 1, 1, 1])
     assert [side.report([(0, short)]) for side in pair.sides] == [[""], [""]]  # stored, and never counted

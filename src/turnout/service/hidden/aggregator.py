@@ -21,7 +21,7 @@ import numpy as np
 
 from turnout.errors import invalid
 from turnout.prio import Prepared, Role, added, opened, prepare, weighted_sum
-from turnout.service import Members, Position, ProtocolProblem
+from turnout.service import LARGEST_BODY, Members, Position, ProtocolProblem
 from turnout.service.hidden.books import Books, RoundWitness, Share
 from turnout.service.hidden.messages import Closed, DeviceReport, Opening, PeerProblem, read
 from turnout.service.hidden.records import (
@@ -44,7 +44,7 @@ ROLES: tuple[Role, Role] = ("leader", "helper")
 
 
 class Aggregator:
-    """What leader and helper have in common; use `Leader` or `Helper`.
+    """What leader and helper have in common; use `Leader` or `Helper`, one call at a time.
 
     Args:
         rules: of the run.
@@ -79,8 +79,11 @@ class Aggregator:
     def enrol(self, members: Iterable[tuple[int, int, int]]) -> None:
         """Add members: slot, weight, and the first round, which must not have begun to close. Both sides must do so."""
         many = list(members)
-        for _, _, joined in many:
+        for slot, weight, joined in many:
             self._check_ahead("joined", joined)
+            self.rules.context(joined, weight)  # refuses a weight that no report could have
+            if slot < 0:
+                raise invalid("slot", "0 or more", slot, "number the members from 0")
         self.books.enrol(many)
 
     def leave(self, slot: int, round: int) -> None:
@@ -136,7 +139,7 @@ class Aggregator:
 
     def _checked(self, slot: int, body: bytes, members: Members) -> tuple[str, DeviceReport | None]:
         try:
-            found = read(body, DeviceReport)
+            found = read(body if len(body) <= LARGEST_BODY else b"", DeviceReport)
         except ProtocolProblem:
             return "malformed", None
         if found.run != self.rules.run or not (0 <= slot < len(members) and members.here[slot]):

@@ -132,9 +132,15 @@ class Books:
             raise invalid("rules", "those that the books began with", rules.digest, "open the books of this run")
 
     def enrol(self, members: Iterable[tuple[int, int, int]]) -> None:
-        """Add members: slot, weight, and the first round. A slot is given once."""
+        """Add members: slot, weight, and the first round. A slot is given once; the same again changes nothing."""
+        many, rows = list(members), self._db.execute("SELECT slot, weight, joined FROM members").fetchall()
+        known = {slot: (weight, joined) for slot, weight, joined in rows}
+        for slot, weight, joined in many:
+            if known.get(slot, (weight, joined)) != (weight, joined):
+                told = f"weight {weight} from round {joined} for slot {slot}"
+                raise invalid("a member", f"as slot {slot} was given: {known[slot]}", told, "give it another slot")
         with self._step("members"):
-            self._db.executemany("INSERT OR IGNORE INTO members VALUES (?, ?, ?, NULL)", members)
+            self._db.executemany("INSERT OR IGNORE INTO members VALUES (?, ?, ?, NULL)", many)
 
     def leave(self, slot: int, round: int) -> None:
         """A member leaves: from this round on it is none."""

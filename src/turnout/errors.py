@@ -14,6 +14,7 @@ Every message names the thing, what is allowed, what was given, and the remedy.
     ├── ShardLost, ClusterTrouble                     a cluster (turnout.simulation.engines.ray.cluster)
     ├── StoreProblem, NotBegun, OutOfStep, StaleRound    a coordinator's store (turnout.service.store.store)
     ├── ProtocolProblem, Unreachable                  a device and its coordinator (turnout.service)
+    ├── PeerProblem       the aggregators of a hidden run (turnout.service.hidden)
     ├── Revoked, RefusedByCoordinator, Declined, AgentProblem, NoCost, CommandFailed    an agent (turnout.service.agent)
     └── Refused, StillWaiting                         a Flower client or server (turnout.flower)
     Interrupted, AuditInterrupted     Ctrl-C (a KeyboardInterrupt that carries what was done so far)

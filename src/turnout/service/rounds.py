@@ -176,7 +176,32 @@ def close(
     )
     known = Heard(enough, reach, seen.share, seen.scale)
     switched = pack(np.where(heard, codes == YES, on) & members.here)
-    return closed, _after(rules, position, closed, known, switched, pack_presence(presence))
+    return closed, _after(rules, position, demand, capacity, known, switched, pack_presence(presence))
+
+
+def position_after(
+    rules: Rules,
+    position: Position,
+    capacity: float,
+    attended: tuple[Members, npt.NDArray[np.bool_]] | None,
+    demand: float | None,
+) -> Position:
+    """Where a run stands after a round of which no report is known, but who reported, and what they add up to.
+
+    Args:
+        rules, position, capacity: as for `close`; who is missing counts as absent.
+        attended: the members and who of them reported; None: unknown too, and nobody counts as missing.
+        demand: of who is expected; None: unknown, and the signal stays.
+    """
+    if attended is None:
+        return _after(rules, position, np.nan, capacity, Heard(enough=False), b"", position.presence)
+    (members, heard), enough = attended, demand is not None
+    presence, seen = _attended(rules, position, members, heard, capacity, enough)
+    least, most = reachable(rules, members, seen.weight, heard, position.on)
+    reach = None if in_reach(capacity, least, most) else (least, most)
+    known = Heard(enough, reach, seen.share, seen.scale)
+    total = np.nan if demand is None else demand
+    return _after(rules, position, total, capacity, known, b"", pack_presence(presence))
 
 
 def _attended(
@@ -238,12 +263,14 @@ def _refuse_beyond(room: float, codes: Codes, members: Members, random: np.rando
             codes[slot] = REFUSED
 
 
-def _after(rules: Rules, position: Position, closed: ClosedRound, heard: Heard, on: bytes, presence: bytes) -> Position:
+def _after(
+    rules: Rules, position: Position, demand: float, capacity: float, heard: Heard, on: bytes, presence: bytes
+) -> Position:
     controller = rules.controller
     signals = (float(position.offered), position.signal)[-1 - controller.lag :]
     state = ServerState(position.round, signals, type(controller.start())(**position.controller))
-    most = rules.most_signal(closed.capacity)
-    after = server_step(controller, state, closed.demand, closed.capacity, heard, most_signal=most)
+    most = rules.most_signal(capacity)
+    after = server_step(controller, state, demand, capacity, heard, most_signal=most)
     return Position(after.round, after.deciding, after.controller._asdict(), on, presence)
 
 

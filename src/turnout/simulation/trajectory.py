@@ -532,7 +532,7 @@ def _is_archive(path: str | Path) -> bool:
 def _check_noise(arrays: dict[str, npt.NDArray[Any]], provenance: _Provenance) -> None:
     """Refuse a file whose parts contradict each other: a total would be of another run than this one."""
     rounds = len(arrays["participants"])
-    if provenance["rounds"] != rounds:
+    if provenance.get("rounds", rounds) != rounds:  # what a coordinator exports does not say how many
         raise ValueError(f"{provenance['rounds']} rounds in its settings, and {rounds} in its numbers")
     if not provenance.get("noise"):
         if "seen" in arrays:

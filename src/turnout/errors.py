@@ -12,7 +12,7 @@ Every message names the thing, what is allowed, what was given, and the remedy.
     ├── ReporterProblem   a reporter under audit fails (turnout.audit.reporters)
     ├── Impossible        a goal that nothing can reach (turnout.plan)
     ├── ShardLost, ClusterTrouble                     a cluster (turnout.simulation.engines.ray.cluster)
-    ├── StoreProblem, NotBegun, StaleRound            a coordinator's store (turnout.service.store.store)
+    ├── StoreProblem, NotBegun, OutOfStep, StaleRound    a coordinator's store (turnout.service.store.store)
     ├── ProtocolProblem, Unreachable                  a device and its coordinator (turnout.service)
     ├── PeerProblem       the aggregators of a hidden run (turnout.service.hidden)
     ├── Revoked, RefusedByCoordinator, Declined, AgentProblem, NoCost, CommandFailed    an agent (turnout.service.agent)

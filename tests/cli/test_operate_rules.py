@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from service.test_trimming import filled
 from turnout.cli import app
-from turnout.service.store import open_store
+from turnout.service.store import SqlStore, open_store
 
 
 @pytest.fixture
@@ -35,6 +35,17 @@ class TestInit:
         assert "is in" in operate("init", "--store", store, *USUAL)
         assert "no change" in operate("init", "--store", store, *USUAL)
         assert contents(store) == before
+
+    def test_two_at_once_begin_it_once(self, store, monkeypatch):
+        begin = SqlStore.begin
+
+        def overtaken(self, *given):
+            monkeypatch.setattr(SqlStore, "begin", begin)
+            assert "run chargers begins in" in operate("init", "--store", store, *USUAL)
+            begin(self, *given)
+
+        monkeypatch.setattr(SqlStore, "begin", overtaken)
+        assert "no change" in operate("init", "--store", store, *USUAL)
 
     def test_other_rules_are_refused_and_all_that_differs_is_named(self, store):
         operate("init", "--store", store, *USUAL)
@@ -149,6 +160,13 @@ class TestTrim:
             "trim", "--store", location, "--days", "90"
         )
         assert operate("trim", "--store", location, "--days", "90").startswith("nothing to trim: rounds from 40 on")
+
+    def test_what_a_wrong_clock_keeps_is_told(self, tmp_path):
+        location = str(tmp_path / "old.db")
+        filled(location, 1020, clock=lambda round: 4e9 if round > 5 else 1000.0)[0].close()
+        said = operate("trim", "--store", location, "--days", "90")
+        assert "note: the clock said 2096-10-02 07:06:40 when round 6 closed, which cannot be true: it stays" in said
+        assert "rounds 0 to 5 are summed up" in said
 
     @pytest.mark.parametrize(
         ("options", "reason"),

@@ -4,6 +4,7 @@ import sqlite3
 import subprocess
 import sys
 import threading
+import time
 from dataclasses import replace
 
 import numpy as np
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 
 from conformance.places import RUN, START, Places, after, close, closed, codes, everything, hashed, request, same
 from service import closing
-from turnout.service import MISSING, NO, REFUSED, YES, ClosedRound, Position
+from turnout.service import MISSING, NO, REFUSED, YES, ClosedRound, Position, Summary
 from turnout.service.store import schema, store
 from turnout.service.store import sql as sql_store
 from turnout.service.store.backup import Restored, open_store, restore
@@ -247,6 +248,43 @@ def test_an_error_half_way_changes_nothing(kept, monkeypatch):
     close(kept)
 
 
+def test_rounds_that_are_trimmed_while_they_are_read_are_missed(places, monkeypatch):
+    """Whoever reads on after a gap has a table without these rounds, or histories that are wrong."""
+    monkeypatch.setattr("turnout.service.store.sql._PAGE", 4)
+    location = places.new()
+    kept, other = places.begun(location), places.open(location)
+    close(kept, 12)
+    rounds = kept.history()
+    next(rounds)
+    other.trim(Summary(10, totals={"rounds": 10}), "me")
+    with pytest.raises(StoreProblem, match="trimmed while they were read: read them again"):
+        list(rounds)
+    assert [row.round for row in kept.history()] == [10, 11]
+
+
+def test_a_snapshot_is_as_the_store_was_at_one_time(places, monkeypatch):
+    monkeypatch.setattr("turnout.service.store.sql._PAGE", 4)
+    location = places.new()
+    kept, other = places.begun(location), places.open(location)
+    close(kept, 12)
+
+    def read(view):
+        before = everything(view)
+        close(other)
+        other.trim(Summary(10, totals={"rounds": 10}), "me")
+        other.change("me", capacity=5.0)
+        assert everything(view) == before
+        assert (view.summary().first_kept, view.lead()) == (0, False)
+        for refused in (lambda: view.change("me", capacity=6.0), lambda: view.backup(places.folder / "copy.db")):
+            with pytest.raises(StoreProblem, match="a snapshot is only read"):
+                refused()
+        view.close()
+        return before
+
+    assert kept.snapshot(read)[1].round == 12
+    assert (kept.position().round, kept.summary().first_kept, kept.control().capacity) == (13, 10, 5.0)
+
+
 def test_reports_are_put_together_where_several_collect_them(places):
     location = places.new()
     here, there = places.begun(location), places.open(location)
@@ -274,6 +312,21 @@ def test_one_leads(places):
     assert [here.lead(), there.lead(), here.lead(), there.lead()] == [True, False, True, False]
     here.close()
     assert there.lead()
+
+
+def test_the_lead_is_taken_from_who_is_silent_and_from_nobody_else(places):
+    location = places.new()
+    here, there = places.begun(location), places.open(location)
+    assert here.lead()
+    assert not there.end_lead(60.0)
+    assert here.lead()
+    assert there.end_lead(0.0) == there.shared
+    if there.shared:
+        for _ in range(500):  # the session ends in its own time
+            if there.lead():
+                break
+            time.sleep(0.01)
+        assert [there.lead(), here.lead(), there.lead()] == [True, False, True]
 
 
 def test_two_at_once_close_every_round_once(places):

@@ -20,7 +20,7 @@ from turnout.service.coordinator.store_sync import StoreSync
 from turnout.service.load_test.connection import Switchboard
 from turnout.service.rules import Timing
 from turnout.service.store.backup import open_store
-from turnout.service.store.store import SCHEMA, StoreProblem
+from turnout.service.store.store import SCHEMA, StaleRound, StoreProblem
 
 
 @pytest.fixture(autouse=True)
@@ -83,6 +83,20 @@ def test_what_is_answered_is_in_the_books_when_the_store_fails(tmp_path, monkeyp
         asyncio.run(play(coordinator.url))
     answered = [number for number, seen in scene.running.record.rounds.items() if seen.answered.any()]
     assert (max(answered) >= scene.books().position.round) == sabotaged
+
+
+def test_a_round_that_is_stale_although_nobody_has_closed_it_is_tried_again_in_a_while(tmp_path, caplog):
+    store, tries = begun(tmp_path / "run.db", usual_rules(Timing(round=0.0, deadline=0.01), wait_for=0)), []
+
+    def stale(closed, position):
+        tries.append(closed.round)
+        raise StaleRound("another coordinator has closed it")
+
+    store.close_round = stale
+    with running(store):
+        until(lambda: "the store failed" in [line.getMessage() for line in caplog.records])
+        time.sleep(0.2)
+    assert tries == [0, 0]
 
 
 @pytest.mark.deployment

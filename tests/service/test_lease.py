@@ -12,13 +12,13 @@ import pytest
 
 from client.faults import FailingDisk
 from turnout.errors import FileProblem
+from turnout.service import boot_clock
 from turnout.service.agent.work import (
     CalledWork,
     CommandFailed,
     CommandWork,
     Lease,
     Participation,
-    boot_clock,
     left_over,
 )
 

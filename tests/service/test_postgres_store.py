@@ -1,5 +1,6 @@
 """What is PostgreSQL's own: a server that goes away, several coordinators, passwords."""
 
+import contextlib
 import signal
 import sys
 import threading
@@ -17,6 +18,7 @@ from turnout.service.store import postgres as postgres_address
 from turnout.service.store import postgres as postgres_store
 from turnout.service.store.backup import open_store
 from turnout.service.store.postgres import PostgresStore
+from turnout.service.store.sqlite import SqliteTables
 from turnout.service.store.store import Enrolment, Run, StaleRound, StoreProblem
 
 RUN, START = Run("chargers", {"wait_for": 3}, 1234.5), Position(0, 0.35, {"signal": 0.35})
@@ -53,6 +55,25 @@ def check_books(kept: PostgresStore) -> int:
 def terminate(kept: PostgresStore) -> None:
     """What an administrator, or a broken network, does to its connection."""
     server().sql("postgres", f"SELECT pg_terminate_backend({kept._connection.info.backend_pid})")
+
+
+def test_a_copy_to_a_slow_disk_takes_the_time_it_takes(location, tmp_path, monkeypatch):
+    """The server ends what waits in a transaction, which a copy does while the target's disk works."""
+    monkeypatch.setattr(postgres_store, "FROZEN", "50ms")
+    monkeypatch.setattr(postgres_store, "RECONNECT_SECONDS", 0.0)
+    many = SqliteTables.many
+
+    def slow(self, sql, rows):
+        many(self, sql, rows)
+        time.sleep(0.1)
+
+    with contextlib.closing(PostgresStore(location, create=True)) as kept:
+        kept.begin(RUN, START, 600.0)
+        monkeypatch.setattr(SqliteTables, "many", slow)
+        kept.backup(tmp_path / "copy.db")
+        with pytest.raises(StoreProblem, match="idle-in-transaction timeout"):
+            kept._read(lambda tables: time.sleep(0.3) or tables.one("SELECT 1"))  # the twin: any other is ended
+    assert open_store(str(tmp_path / "copy.db")).run() == RUN
 
 
 class Cut:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import signal
 import time
 
@@ -14,11 +15,12 @@ from service.faults import Proxy, Served, sooner, until
 from service.postgres import server
 from service.running import begun, codes_for, running, send, usual_rules
 from service.scene import Scene, impatient
+from turnout.service.coordinator import trim
 from turnout.service.coordinator.coordinator import Coordinator
 from turnout.service.rounds import Members, close
 from turnout.service.rules import Timing, rules_from_settings
 from turnout.service.store.backup import open_store
-from turnout.service.store.store import StaleRound, StoreProblem
+from turnout.service.store.store import OutOfStep, StaleRound, StoreProblem
 from turnout.settings import Table
 
 
@@ -85,6 +87,77 @@ def test_who_has_lost_the_lead_cannot_close_a_round_again(location):
         assert [closed.round for closed in other.history()] == [0]
 
 
+def test_whose_rounds_were_trimmed_while_it_slept_ends(location, monkeypatch):
+    """It can never learn what became of them; started again, it goes on from the database."""
+    monkeypatch.setattr("turnout.service.coordinator.exporting.KEPT_ROUNDS", 5)
+
+    async def play() -> None:
+        with contextlib.closing(open_store(location)) as other:
+            assert other.lead()
+            coordinator = Coordinator(store)
+            for _ in range(10):
+                close_now(other)
+            assert trim(other, 1e12, "me").first_kept == 5
+            coordinator.start()
+            with pytest.raises(OutOfStep, match="round 0 was trimmed while this coordinator slept: start it again"):
+                await asyncio.wait_for(coordinator.ended(), 20)
+            await coordinator.stop()
+
+    with contextlib.closing(begun(location)) as store:
+        asyncio.run(play())
+
+
+def test_a_leader_that_is_halted_is_replaced(location, monkeypatch, caplog):
+    """Its connection lives, and with it the database's lock: rounds would wait for as long as it is halted."""
+    monkeypatch.setattr("turnout.service.coordinator.round_loop.OVERDUE", 0.2)
+    monkeypatch.setattr("turnout.service.coordinator.round_loop.SILENT", 0.1)
+    store = begun(location, usual_rules(Timing(round=0.0, deadline=0.05), wait_for=0))
+    with contextlib.closing(open_store(location)) as halted:
+        assert halted.lead()
+        with running(store) as follower, caplog.at_level(logging.INFO, "turnout.coordinator"):
+            until(lambda: follower.coordinator.sync.open.number > 1)
+            assert not halted.lead()
+        told = [line.getMessage() for line in caplog.records]
+        assert told.count("the leader was silent: its database session is ended") == 1
+
+
+@pytest.mark.parametrize(
+    ("lost", "told"),
+    [
+        ("UPDATE turnout.state SET round = 2", "round 2 is open again, and was closed: this coordinator is at round 3"),
+        ("UPDATE turnout.state SET revision = 1", "it is at change 1, and this coordinator at change 2"),
+        (
+            "SET session_replication_role = replica; UPDATE turnout.books SET closed_at = 7.0 WHERE round = 2",
+            "round 2 is another than the one that this coordinator knows",
+        ),
+    ],
+)
+def test_a_database_that_was_set_back_ends_whoever_knows_more(location, caplog, lost, told):
+    """A failover to a standby that lacks the last rounds, or the last revocations."""
+
+    async def play() -> None:
+        with contextlib.closing(open_store(location)) as other:
+            for _ in range(3):
+                close_now(other)
+            coordinator = Coordinator(store)
+            coordinator.start()
+            await sooner(lambda: coordinator.sync.leads)
+            server().sql(location, lost)
+            if "books" in lost:
+                close_now(other)  # a coordinator that was started again
+            with pytest.raises(OutOfStep, match=f"set back .{told}.: .* start this coordinator again"):
+                await asyncio.wait_for(coordinator.ended(), 20)
+            await coordinator.stop()
+            assert other.lead()
+
+    with contextlib.closing(begun(location)) as store:
+        for capacity in (3.0, 4.0):
+            store.change("test", capacity=capacity)
+        with caplog.at_level(logging.INFO, "turnout.coordinator"):
+            asyncio.run(play())
+    assert "this coordinator ends" in [line.getMessage() for line in caplog.records]
+
+
 def broken(*_):
     raise StoreProblem("the database does not answer")
 
@@ -109,6 +182,25 @@ def test_a_lease_is_counted_from_the_last_look_that_succeeded(location):
             return (await coordinator.devices.answered(0)).closed
 
     assert asyncio.run(play()) == 101.0
+
+
+def test_no_lease_for_a_round_that_closed_while_this_machine_slept(location, monkeypatch):
+    """The device that works on another coordinator's answer, and this one's, would be two."""
+    slept, clock_gettime = [0.0], time.clock_gettime
+    monkeypatch.setattr(
+        time, "clock_gettime", lambda which: clock_gettime(which) + slept[0] * (which == time.CLOCK_BOOTTIME)
+    )
+
+    async def play() -> float:
+        with contextlib.closing(begun(location)) as store, contextlib.closing(open_store(location)) as other:
+            coordinator = Coordinator(store)
+            await coordinator.sync.look()
+            slept[0] = 3600.0
+            close_now(other)
+            await coordinator.sync.look()
+            return coordinator.sync.clock() - (await coordinator.devices.answered(0)).closed
+
+    assert asyncio.run(play()) >= 3600.0
 
 
 def test_nobody_is_sent_away_while_the_database_does_not_answer(location, monkeypatch):
@@ -221,6 +313,30 @@ def test_a_front_end_and_a_leader_that_sleep_for_a_while(tmp_path, location):
 
     books = scene.agreed(asyncio.run(play()))
     print(f"{len(books.rounds)} rounds")
+
+
+@pytest.mark.deployment
+def test_a_leader_that_is_frozen_is_replaced(tmp_path, location):
+    """SIGSTOP for longer than any deadline: the others go on, and it does no harm when it wakes."""
+    scene = Scene(tmp_path, location, timing=Timing(0.0, 0.4, 0.4, 2.0))
+
+    async def play() -> Proxy:
+        async with several(scene) as coordinators:
+            await scene.rounds(5)
+            leader = await coordinators.leader()
+            leader.signal(signal.SIGSTOP)
+            try:
+                begun_at = time.monotonic()
+                await scene.rounds(5, 60)
+                print(f"rounds go on after {time.monotonic() - begun_at:.1f} s")
+                assert time.monotonic() - begun_at < 30.0
+            finally:
+                leader.signal(signal.SIGCONT)
+            await scene.rounds(5)
+            await coordinators.leader()
+        return coordinators.proxy
+
+    scene.agreed(asyncio.run(play()))
 
 
 @pytest.mark.deployment

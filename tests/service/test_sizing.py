@@ -161,3 +161,29 @@ def test_the_log_says_it_while_the_members_cannot_bring_the_capacity(
         asyncio.run(follow())
     said = [record.getMessage() for record in caplog.records]
     assert [word for word in said if word.startswith("trouble")] == ["trouble", "trouble is over"]
+
+
+def test_the_log_says_it_though_nothing_changes(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rounds that stand still are the worst trouble, and tell nobody that anything has changed."""
+    wrong: list[str] = []
+    monkeypatch.setattr(overview, "LOG_EVERY", 0.01)
+    monkeypatch.setattr(overview, "troubles", lambda now: wrong)
+    store = begun(tmp_path / "run.db")
+
+    async def follow() -> None:
+        coordinator = Coordinator(store)  # its rounds are not started
+        following = asyncio.create_task(Overview(coordinator).follow())
+        await asyncio.sleep(0.05)
+        wrong.append("no round closes")
+        for _ in range(100):
+            if "trouble" in [record.getMessage() for record in caplog.records]:
+                break
+            await asyncio.sleep(0.02)
+        following.cancel()
+        await coordinator.stop()
+
+    with caplog.at_level(logging.INFO):
+        asyncio.run(follow())
+    assert "trouble" in [record.getMessage() for record in caplog.records]

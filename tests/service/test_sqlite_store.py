@@ -113,6 +113,20 @@ def test_what_is_not_a_store_is_refused_and_left_alone(tmp_path):
         SqliteStore(tmp_path / "text.db" / "none.db", create=True)
 
 
+def test_two_copies_to_one_place_at_once_do_not_delete_each_other(path, tmp_path, monkeypatch):
+    kept, other, check = begun(path, 3), SqliteStore(path), SqliteStore.check
+
+    def overtaken(self):
+        monkeypatch.setattr(SqliteStore, "check", check)
+        other.backup(tmp_path / "copy.db")
+        check(self)
+
+    monkeypatch.setattr(SqliteStore, "check", overtaken)
+    kept.backup(tmp_path / "copy.db")
+    assert SqliteStore(tmp_path / "copy.db").position().round == 3
+    assert not list(tmp_path.glob("copy.db.*part*"))
+
+
 @pytest.mark.parametrize("damage", ["zeros", "cut", "header"])
 def test_a_damaged_file_is_named_so(path, tmp_path, damage):
     kept = begun(path, 60)

@@ -14,10 +14,11 @@ from service.bare_device import Device
 from service.running import begun, codes_for, running, usual_rules
 from turnout import Averaging
 from turnout.service import MISSING, NO, YES, Members, Summary, close
-from turnout.service.coordinator import export, trim
+from turnout.service.coordinator import export, trim, why_kept
 from turnout.service.coordinator.enrolment import hashed
 from turnout.service.rules import Timing
 from turnout.service.store.backup import restore
+from turnout.service.store.sql import SqlStore
 from turnout.service.store.store import Enrolment, StoreProblem
 
 RULES = usual_rules(Timing(round=0.0, deadline=30.0), averaging=Averaging(remember=30))
@@ -39,7 +40,7 @@ def _few(monkeypatch):
     monkeypatch.setattr("turnout.service.coordinator.exporting.STEP", 16)
 
 
-def filled(location, rounds: int = 100, join_in: int = 40):
+def filled(location, rounds: int = 100, join_in: int = 40, clock=lambda round: 1000.0 + round):
     """A store with closed rounds; one device leaves, one joins late, one is silent after a while."""
     store = begun(location, RULES)
     keys = [(f"code-{i}", f"nonce-{i}", f"token-{i}") for i in range(DEVICES)]
@@ -58,7 +59,7 @@ def filled(location, rounds: int = 100, join_in: int = 40):
         reports = random.integers(NO, YES + 1, len(devices)).astype(np.uint8)
         if round > 10:
             reports[2] = MISSING
-        one = close(RULES, store.position(), members, reports, 2.0, random, closed_at=1000.0 + round)
+        one = close(RULES, store.position(), members, reports, 2.0, random, closed_at=clock(round))
         store.close_round(*one)
     return store, asked
 
@@ -97,6 +98,44 @@ def test_histories_and_exports_go_on_from_the_summary(places, tmp_path):
     again = places.open(back)
     assert again.summary().pack() == summary.pack()
     assert export(again).state.participations.tolist() == whole.state.participations.tolist()
+
+
+def test_an_export_during_a_trim_is_of_one_time(places, monkeypatch):
+    location = places.new()
+    store, _ = filled(location)
+    other = places.open(location)
+    places.opened.append(store)
+    whole, summary, others = export(store), SqlStore.summary, [other]
+
+    def overtaken(self):
+        found = summary(self)
+        if others:
+            trim(others.pop(), 1050.0, "me")
+        return found
+
+    monkeypatch.setattr(SqlStore, "summary", overtaken)
+    found = export(store)
+    assert other.summary().first_kept == 50
+    assert found.participants.tolist() == whole.participants.tolist()
+    assert found.state.participations.tolist() == whole.state.participations.tolist()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "before", "kept"),
+    [
+        ({10: 4e9}, 1050.0, 50),  # the clock was ahead for a round: the others are as old as they are
+        ({round: round - 500.0 for round in range(60)}, 1060.0, 0),  # fresh, on a machine that began without a clock
+        ({round: round - 500.0 for round in range(60)}, 1062.0, 62),  # and old as soon as a later one is
+        ({70: 1005.0}, 1010.0, 10),  # the clock went back: neither that round nor those before it are so old
+        ({round: 4e9 + round for round in range(30, 100)}, 1050.0, 30),  # it has been wrong since
+    ],
+)
+def test_a_clock_that_was_wrong_neither_keeps_rounds_nor_deletes_fresh_ones(places, wrong, before, kept):
+    store, _ = filled(places.new(), clock=lambda round: wrong.get(round, 1000.0 + round))
+    places.opened.append(store)
+    assert trim(store, before, "me").first_kept == kept
+    assert (f"when round {kept} closed, which cannot be true" in why_kept(store, before)) == (kept in wrong)
+    assert trim(store, 1e9, "me").first_kept == (30 if 99 in wrong else 80)
 
 
 def test_the_last_report_of_every_device_is_still_answered_as_it_was(places):

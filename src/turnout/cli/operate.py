@@ -399,16 +399,19 @@ def rounds(
     from turnout.service.coordinator import DEVICE_COLUMNS, ROUND_COLUMNS, device_rows, round_rows
 
     check_new(output)
-    kept = opened(store)
-    columns, rows = (DEVICE_COLUMNS, device_rows(kept)) if devices else (ROUND_COLUMNS, round_rows(kept))
-    with (
-        Console(stderr=True).status(f"writing {output.name}"),
-        whole_file(output, private=True) as file,
-        TextIOWrapper(file, encoding="utf-8", newline="") as text,
-    ):
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(columns)
-        writer.writerows(rows)
+
+    def write(kept: Store) -> None:
+        columns, rows = (DEVICE_COLUMNS, device_rows(kept)) if devices else (ROUND_COLUMNS, round_rows(kept))
+        with (
+            whole_file(output, private=True) as file,
+            TextIOWrapper(file, encoding="utf-8", newline="") as text,
+        ):
+            writer = csv.writer(text, lineterminator="\n")
+            writer.writerow(columns)
+            writer.writerows(rows)
+
+    with Console(stderr=True).status(f"writing {output.name}"):
+        opened(store).snapshot(write)
     typer.echo(f"{output}: {'a row for each device and round' if devices else 'a row for each round'}")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -67,10 +68,13 @@ def init(
 
 def _begin(kept: Store, run: str | None, given: dict[str, Any], place: str) -> None:
     from turnout.service.coordinator import begin_or_continue
+    from turnout.service.store import AlreadyBegun
 
     if kept.run() is None:
-        typer.echo(f"run {begin_or_continue(kept, run, given).name} begins in {place}: start it with `turnout serve`")
-        return
+        with suppress(AlreadyBegun):  # another process has begun it just now
+            made = begin_or_continue(kept, run, given)
+            typer.echo(f"run {made.name} begins in {place}: start it with `turnout serve`")
+            return
     asked = given.pop("capacity", None)  # no rule: it may have been changed since
     typer.echo(f"run {begin_or_continue(kept, run, given).name} is in {place} already, with these rules: no change")
     now = kept.control().capacity
@@ -169,10 +173,13 @@ def trim(
     [bold]Example:[/bold] turnout operate trim --days 90
     """
     from turnout.service.coordinator import trim as make
+    from turnout.service.coordinator import why_kept
 
     kept, moment_before = opened(store), _time_of(before, days)
     first = kept.summary().first_kept
     found = make(kept, moment_before, WHO)
+    if why := why_kept(kept, moment_before):
+        typer.echo(f"note: {why}", err=True)
     if found.first_kept == first:
         typer.echo(f"nothing to trim: rounds from {first} on are stored")
         return

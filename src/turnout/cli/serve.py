@@ -183,7 +183,7 @@ def _serve(
     from turnout.service.coordinator import begin_or_continue
     from turnout.service.coordinator import serve as go
     from turnout.service.http import check
-    from turnout.service.store import TAKEN, StoreProblem, open_store
+    from turnout.service.store import TAKEN, AlreadyBegun, StoreProblem, open_store
 
     for place in (devices, operator):  # do not begin a run that could not be served
         check(place.listener(None))
@@ -191,7 +191,10 @@ def _serve(
     try:
         if not opened.shared and not opened.lead():
             raise StoreProblem(TAKEN)
-        made = begin_or_continue(opened, run, given)
+        try:
+            made = begin_or_continue(opened, run, given)
+        except AlreadyBegun:  # another coordinator has begun it just now
+            made = begin_or_continue(opened, run, given)
         secret, checked = _password(store, password_file)
         expected = _what_to_expect(opened)
     except BaseException:

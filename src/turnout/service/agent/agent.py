@@ -26,12 +26,12 @@ from turnout.client import LEDGER, Cost, Owner, Seams, cost_from
 from turnout.errors import FileProblem, invalid
 from turnout.privacy import Account
 from turnout.problem import Costs
-from turnout.service import Welcome
+from turnout.service import Welcome, boot_clock
 from turnout.service.agent.agreement import Agreement, Declined
 from turnout.service.agent.connection import Backoff, Dialogue, Halted, HttpWire, RefusedByCoordinator, Wire
 from turnout.service.agent.membership import PENDING, Membership, check_code, enrolled, make_folder, take_folder
 from turnout.service.agent.rounds import LEFT, Decider, DeviceRounds, NoCost, RoundDone, left_declining
-from turnout.service.agent.work import MARKER, CalledWork, Lease, Work, boot_clock
+from turnout.service.agent.work import MARKER, CalledWork, Lease, Work
 
 ASKED, ALL_ROUNDS, BUDGET = "asked", "rounds", "budget"
 """Why an agent has ended: it was asked to, all rounds are done, or its budget is spent."""

@@ -9,7 +9,6 @@ import shutil
 import signal
 import subprocess
 import threading
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from typing import Protocol
 
 from turnout.errors import FileProblem, TurnoutError, invalid
 from turnout.files import Disk
+from turnout.service import boot_clock
 
 MARKER = "working.json"
 
@@ -27,17 +27,6 @@ TICK = 0.5
 
 AGAIN = 5.0
 """Seconds until an end that failed is tried again."""
-
-
-def boot_clock() -> float:
-    """Seconds on a clock that continues while the machine sleeps and that nobody can set.
-
-    Example:
-        >>> boot_clock() <= boot_clock()
-        True
-    """
-    clock = getattr(time, "CLOCK_BOOTTIME", None)
-    return time.monotonic() if clock is None else time.clock_gettime(clock)
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         export,
         round_rows,
         trim,
+        why_kept,
     )
     from turnout.service.coordinator.listing import code_list, device_list, one_code, one_device, roll_of, site_list
     from turnout.service.coordinator.server import Place, begin_or_continue, serve
@@ -45,6 +46,7 @@ __all__ = [
     "serve",
     "site_list",
     "trim",
+    "why_kept",
     "why_left",
 ]
 
@@ -52,7 +54,7 @@ __getattr__, __dir__ = lazy(
     __name__,
     {
         "coordinator": ("Coordinator",),
-        "exporting": ("DEVICE_COLUMNS", "ROUND_COLUMNS", "device_rows", "export", "round_rows", "trim"),
+        "exporting": ("DEVICE_COLUMNS", "ROUND_COLUMNS", "device_rows", "export", "round_rows", "trim", "why_kept"),
         "sizing": ("fitting_fleet",),
         "server": ("Place", "begin_or_continue", "serve"),
         "listing": ("code_list", "device_list", "one_code", "one_device", "roll_of", "site_list"),

@@ -11,12 +11,11 @@ from __future__ import annotations
 
 import asyncio
 import math
-import time
 from collections.abc import Callable
 
 import numpy as np
 
-from turnout.service import Log
+from turnout.service import Log, boot_clock
 from turnout.service.coordinator.device_requests import DeviceRequests
 from turnout.service.coordinator.events import Events
 from turnout.service.coordinator.round_loop import RoundLoop
@@ -46,7 +45,7 @@ class Coordinator:
 
     Args:
         store: with a run in it.
-        clock: seconds that never go back.
+        clock: seconds that never go back, and that count while the machine sleeps: leases end then, too.
         random: draws who is refused beyond a hard limit.
 
     Attributes:
@@ -65,7 +64,7 @@ class Coordinator:
     """
 
     def __init__(
-        self, store: Store, *, clock: Callable[[], float] = time.monotonic, random: np.random.Generator | None = None
+        self, store: Store, *, clock: Callable[[], float] = boot_clock, random: np.random.Generator | None = None
     ) -> None:
         self.events = Events()
         self.sync = StoreSync(store, self.events, clock)

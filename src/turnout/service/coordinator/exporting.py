@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from itertools import pairwise, takewhile
@@ -43,6 +44,8 @@ DEVICE_COLUMNS = ("round", "device", "outcome")
 
 def round_rows(store: Store) -> Rows:
     """A row of `ROUND_COLUMNS` for each closed round, in order; streamed, also while the run continues.
+
+    While rounds are trimmed, read them in a `Store.snapshot`.
 
     `participants` and `demand` are weights; `members`, `heard` and `refused` count devices.
     """
@@ -91,6 +94,10 @@ def export(store: Store) -> Trajectory:
         ...
         turnout.service.store.store.StoreProblem: the store has no run yet: there is nothing to export
     """
+    return store.snapshot(_trajectory)
+
+
+def _trajectory(store: Store) -> Trajectory:
     run = store.run()
     if run is None:
         raise StoreProblem("the store has no run yet: there is nothing to export")
@@ -156,13 +163,13 @@ def trim(store: Store, before: float, who: str) -> Summary:
         The summary of all rounds that are not stored any more.
     """
     rules, summary = store.rules()[0].rules, store.summary()
-    end = store.position().round - KEPT_ROUNDS
+    end = min(store.position().round - KEPT_ROUNDS, _first_younger(store, summary, before))
     while True:
         roll = Roll()
         roll.take(store.devices())  # read after the rounds' end: it has all of their devices
         last = min(end, summary.first_kept + STEP)
         old = takewhile(
-            lambda closed: closed.round < last and closed.closed_at < before,  # noqa: B023 (used at once)
+            lambda closed: closed.round < last,  # noqa: B023 (used at once)
             store.history(summary.first_kept),
         )
         made = summed_up(summary, old, rules, roll.members(), _left(roll))
@@ -170,6 +177,35 @@ def trim(store: Store, before: float, who: str) -> Summary:
             return summary
         store.trim(made, who)
         summary = made
+
+
+def _first_younger(store: Store, summary: Summary, before: float) -> int:
+    """The first round that may have closed at this time or later, although the clock may have been wrong for a while.
+
+    A date says nothing if it is still to come, or earlier than the run or than a date that came before it. Such a round
+    is old as soon as one after it is.
+    """
+    first, now, run = summary.first_kept, time.time(), store.run()
+    known = [summary.totals.get("last_closed_at", 0.0), 0.0 if run is None else run.begun_at]
+    latest = max((date for date in known if date <= now), default=0.0)
+    for closed in store.history(first):
+        if latest <= closed.closed_at <= now:
+            if closed.closed_at >= before:
+                break
+            first, latest = closed.round + 1, closed.closed_at
+    return first
+
+
+def why_kept(store: Store, before: float) -> str:
+    """Why the first stored round was not trimmed, if it is because the clock was wrong; "" if not."""
+    first = store.closed(store.summary().first_kept)
+    if first is None or before <= first.closed_at <= time.time() or first.round >= store.position().round - KEPT_ROUNDS:
+        return ""
+    date = datetime.fromtimestamp(first.closed_at, UTC).strftime("%Y-%m-%d %H:%M:%S")
+    return (
+        f"the clock said {date} when round {first.round} closed, which cannot be true: it stays, with those after it, "
+        "until a later round is old enough"
+    )
 
 
 def _provenance(name: str, all_versions: RulesVersions, first: int, last: int, devices: int) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from turnout.privacy import LOST_ROUNDS, LOST_RULES, PublicAccount, shown
 from turnout.service import MISSING, ClosedRound, Log, RulesVersion, budget_of, reachable, unpack_presence
 from turnout.service.coordinator.coordinator import Coordinator
 from turnout.service.coordinator.enrolment import issue_codes, why_left
+from turnout.service.coordinator.events import at_most
 from turnout.service.coordinator.listing import MOST_SITES, code_list, device_list, one_code, site_list
 from turnout.service.operator import troubles
 from turnout.service.store import Change, Names
@@ -78,7 +79,9 @@ class Overview:
                 accounted = self._accounted
                 found = await asyncio.to_thread(self._count_up, _with_room(reports))
                 self._account = found if accounted is self._accounted else self._account
-            version = await self._events.changed(version)
+            next_look = self._began + LOG_EVERY * (1 + self._looks)  # also where nothing changes: rounds stand still
+            await at_most(self._events.changed(version), next_look - self._sync.clock())
+            version = self._events.version
 
     def unready(self) -> str:
         """Why this coordinator should get no requests now; "" if it should."""

@@ -21,7 +21,7 @@ from turnout.service.coordinator.closed_rounds import ClosedRounds
 from turnout.service.coordinator.enrolment import Roll
 from turnout.service.coordinator.events import Events, at_most
 from turnout.service.coordinator.open_round import OpenRound
-from turnout.service.store import PAUSED, TAKEN, Control, Device, Enrolment, Run, Store, StoreProblem
+from turnout.service.store import PAUSED, TAKEN, Control, Device, Enrolment, OutOfStep, Run, Store, StoreProblem
 
 LONGEST_LOOK = 5.0
 """Seconds for which a request waits for the next look at a shared store."""
@@ -96,10 +96,19 @@ class StoreSync:
         if not self.leads and not self.store.shared:
             raise StoreProblem(TAKEN)
 
+    async def take_over(self, silent: float) -> None:
+        """Take the lead from a process that has not asked for it for so many seconds."""
+        if await self.call(self.store.end_lead, silent):
+            log.warning("the leader was silent: its database session is ended", round=self.open.number)
+
     async def look(self) -> None:
-        """Take in what others have changed: the operator's commands, other coordinators."""
-        now = self.clock()
-        seen = await self.call(_look, self.store, self.open.number, self.roll.revision, len(self.versions))
+        """Take in what others have changed: the operator's commands, other coordinators.
+
+        Raises:
+            OutOfStep: it cannot be taken in, as the store is not where it was, or rounds are gone.
+        """
+        now, known = self.clock(), _Known(self.open.number, self.roll.revision, len(self.versions), self.closed.last)
+        seen = await self.call(_look, self.store, known)
         self._take_versions(seen.versions)
         self._take_control(seen.control)
         self._take_devices(seen.devices)
@@ -287,21 +296,51 @@ class _Seen(NamedTuple):
     leads: bool | None
 
 
-def _look(store: Store, open: int, revision: int, versions: int) -> _Seen:
+class _Known(NamedTuple):
+    """What is known before a look: the open round, the last change, how many versions, the last closed round."""
+
+    open: int
+    revision: int
+    versions: int
+    last: ClosedRound | None
+
+
+def _look(store: Store, known: _Known) -> _Seen:
     control = store.control()
-    devices = store.devices(revision) if control.revision > revision else []
+    devices = store.devices(known.revision) if control.revision > known.revision else []
     position = store.position()
+    _check_not_set_back(store, known, control, position)
     closed = []
-    for number in range(open, position.round):
+    for number in range(known.open, position.round):
         found = store.closed(number)
         if found is None:
             if number < store.summary().first_kept:
-                raise StoreProblem(f"round {number} was trimmed while this coordinator slept: start it again")
+                raise OutOfStep(f"round {number} was trimmed while this coordinator slept: start it again")
             raise StoreProblem(f"round {number} is missing in the database: restore a backup")
         closed.append(found)
-    changed = position.round > open or control.revision > revision
-    new = store.rules(versions) if changed else []  # after the position: a version is stored before its first round
+    changed = position.round > known.open or control.revision > known.revision
+    new = (
+        store.rules(known.versions) if changed else []
+    )  # after the position: a version is stored before its first round
     return _Seen(control, devices, position, closed, new, store.lead() if store.shared else None)
+
+
+def _check_not_set_back(store: Store, known: _Known, control: Control, position: Position) -> None:
+    """A database that failed over to a copy may lack what it had told; then memory is wrong, and cannot be mended."""
+    lost = ""
+    if position.round < known.open:
+        lost = f"round {position.round} is open again, and was closed: this coordinator is at round {known.open}"
+    elif control.revision < known.revision:
+        lost = f"it is at change {control.revision}, and this coordinator at change {known.revision}"
+    elif position.round > known.open and known.last is not None:
+        stored = store.closed(known.last.round)  # None: it was trimmed
+        if stored is not None and stored.closed_at != known.last.closed_at:
+            lost = f"round {known.last.round} is another than the one that this coordinator knows"
+    if lost:
+        raise OutOfStep(
+            f"the database was set back ({lost}): see what it has lost, as after a restored copy, and start this "
+            "coordinator again"
+        )
 
 
 def _close(store: Store, closed: ClosedRound, position: Position, versions: int) -> tuple[Control, list[RulesVersion]]:

@@ -141,6 +141,14 @@ REPORT = (
     "INSERT INTO reports SELECT ?, slot, code, (SELECT coalesce(max(batch), 0) + 1 FROM reports WHERE round = ?) "
     "FROM unnest(?::bigint[], ?::smallint[]) AS t (slot, code) ON CONFLICT DO NOTHING"
 )
+END_SILENT_LEAD = (
+    "SELECT pg_terminate_backend(pid) FROM pg_locks JOIN pg_stat_activity USING (pid) "
+    "WHERE locktype = 'advisory' AND pg_locks.granted AND objsubid = 1 "
+    f"AND classid = {LEADER >> 32} AND objid = {LEADER & 0xFFFFFFFF} "
+    "AND database = (SELECT oid FROM pg_database WHERE datname = current_database()) "
+    "AND clock_timestamp() - state_change > make_interval(secs => ?)"
+)
+
 REPORTED = "SELECT max(batch), array_agg(slot), array_agg(code) FROM reports WHERE round = ? AND batch > ?"
 
 T = TypeVar("T")
@@ -258,6 +266,10 @@ class PostgresStore(SqlStore):
 
     def _read(self, work: Callable[[Tables], T]) -> T:
         return self._transaction(SNAPSHOT, work, again=True)
+
+    def _take_time(self, tables: Tables) -> None:
+        """It writes nothing, and nobody waits for it: a copy to a slow disk may take longer than `FROZEN`."""
+        tables.do("SET LOCAL idle_in_transaction_session_timeout = 0")
 
     def _transaction(self, begin: str, work: Callable[[Tables], T], *, again: bool) -> T:
         """Carry out work; again if the connection breaks, unless it may be done already and must not be done twice."""
@@ -390,6 +402,13 @@ class PostgresStore(SqlStore):
             return row == (True,)
 
         return self._patiently(attempt)
+
+    def end_lead(self, silent: float) -> bool:
+        """End the session that has the lock, if it has asked for nothing for so many seconds: its process is halted.
+
+        A process asks many times a second. A user may end its own sessions, so coordinators should share one.
+        """
+        return bool(self._transaction("BEGIN", lambda tables: tables.all(END_SILENT_LEAD, silent), again=True))
 
     def backup(self, path: Path) -> None:
         """A complete copy in one new SQLite file, while it runs."""

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any, TypeVar
 
 from turnout.errors import invalid
@@ -53,6 +54,7 @@ from turnout.service.store.store import (
     RUNNING,
     STOPPED,
     UNUSED,
+    AlreadyBegun,
     Change,
     Code,
     Control,
@@ -92,6 +94,9 @@ class SqlStore:
         """Carry out work on a snapshot of the store."""
         raise NotImplementedError
 
+    def _take_time(self, tables: Tables) -> None:
+        """This transaction waits for something else than the store: it is not ended for that."""
+
     def _check_version(self, tables: Tables, lock: str = "") -> None:
         """Check that no newer turnout has changed the tables; `lock` keeps other writers out."""
         found = tables.one(f"SELECT value FROM meta WHERE name = 'schema' {lock}")
@@ -109,7 +114,7 @@ class SqlStore:
 
         def work(tables: Tables) -> None:
             if tables.one("SELECT name FROM run"):
-                raise StoreProblem(f"{self.place}: a run is stored here already: continue it, or give another place")
+                raise AlreadyBegun(f"{self.place}: a run is stored here already: continue it, or give another place")
             tables.do(insertion("run"), *run_row(run))
             round, offered, controller, on, presence = position_values(position)
             tables.do(insertion("state"), 1, round, offered, controller, on, float(capacity), RUNNING, 0, presence)
@@ -356,6 +361,10 @@ class SqlStore:
         """What it was given: only one coordinator uses such a store."""
         return codes
 
+    def end_lead(self, silent: float) -> bool:
+        """False: nobody else can lead such a store."""
+        return False
+
     def close_round(self, closed: ClosedRound, position: Position) -> None:
         """Store the closed round and open the next, in one transaction. In mode DRAINING or STOPPED it becomes PAUSED.
 
@@ -387,11 +396,28 @@ class SqlStore:
         return None if row is None else closed_of(row)
 
     def history(self, first: int = 0) -> Iterator[ClosedRound]:
-        """The closed rounds from a round on, in order, a page at a time."""
+        """The closed rounds from a round on, in order, a page at a time.
+
+        Raises:
+            StoreProblem: rounds that were still to be read have been trimmed meanwhile.
+        """
         sql = selection("books", f"WHERE round >= ? ORDER BY round LIMIT {_PAGE}")
-        while page := self._read(partial(_page, sql=sql, first=first)):
+        page = self._read(partial(_page, sql=sql, first=first))
+        while page:
             yield from map(closed_of, page)
             first = page[-1][0] + 1
+            page = self._read(partial(_page, sql=sql, first=first))
+            if page and page[0][0] != first:
+                raise StoreProblem(f"{self.place}: rounds were trimmed while they were read: read them again")
+
+    def snapshot(self, work: Callable[[store.Store], T]) -> T:
+        """Carry out work that only reads: all that it reads is as it was at one time. It may be done more than once."""
+
+        def read(tables: Tables) -> T:
+            self._take_time(tables)
+            return work(_Snapshot(self.place, tables))
+
+        return self._read(read)
 
     def summary(self) -> Summary:
         """Of the closed rounds that are not stored any more."""
@@ -446,6 +472,7 @@ class SqlStore:
                 target._set_control(copy, control, replace(control, mode=PAUSED), restored_by)
 
         def take(tables: Tables) -> None:
+            self._take_time(tables)
             self._state(tables)
             target._write(lambda copy: put(tables, copy))
 
@@ -481,6 +508,28 @@ class SqlStore:
         if new.mode != old.mode:
             _note(tables, who, "mode", f"{old.mode} -> {new.mode}")
         return new
+
+
+class _Snapshot(SqlStore):
+    """A store as it was at one time: within one transaction that reads."""
+
+    def __init__(self, place: str, tables: Tables) -> None:
+        self.place, self._tables = place, tables
+
+    def _read(self, work: Callable[[Tables], T]) -> T:
+        return work(self._tables)
+
+    def _write(self, work: Callable[[Tables], T], *, again: bool = False) -> T:
+        raise StoreProblem(f"{self.place}: a snapshot is only read: change the store itself")
+
+    def lead(self) -> bool:
+        return False
+
+    def backup(self, path: Path) -> None:
+        raise StoreProblem(f"{self.place}: a snapshot is only read: make the copy of the store itself")
+
+    def close(self) -> None:
+        """The store ends it."""
 
 
 def _page(tables: Tables, sql: str, first: int) -> list[Row]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import secrets
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -283,9 +284,8 @@ def back_up(source: SqlStore, path: Path) -> None:
     path = Path(path)
     if path.exists():
         raise StoreProblem(f"{path}: the file must be new, got one that exists: give another path")
-    part = path.with_name(path.name + ".part")
+    part = path.with_name(f"{path.name}.{secrets.token_hex(4)}.part")  # its own: there may be two at once
     try:
-        _forget(part)
         copy = SqliteStore(part, create=True)
         try:
             source.pour(copy)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 import unicodedata
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from turnout.errors import TurnoutError, invalid
 from turnout.service import ClosedRound, Codes, Position, RulesVersion, Summary
+
+Result = TypeVar("Result")
 
 SCHEMA = 2
 """The version of the tables; an older store is brought up to it on opening, a newer one is refused."""
@@ -44,11 +46,29 @@ class NotBegun(StoreProblem):
     """
 
 
+class AlreadyBegun(StoreProblem):
+    """There is a run in the store, perhaps since a moment ago.
+
+    Example:
+        >>> issubclass(AlreadyBegun, StoreProblem)
+        True
+    """
+
+
 class OtherTables(StoreProblem):
     """Another version of turnout has changed the tables: this process must end, and start with that version.
 
     Example:
         >>> issubclass(OtherTables, StoreProblem)
+        True
+    """
+
+
+class OutOfStep(StoreProblem):
+    """What this process knows of the run is not what the store has: it must end, and start again.
+
+    Example:
+        >>> issubclass(OutOfStep, StoreProblem)
         True
     """
 
@@ -367,7 +387,11 @@ class Store(Protocol):
         ...
 
     def history(self, first: int = 0) -> Iterator[ClosedRound]:
-        """The closed rounds from a round on, in order."""
+        """The closed rounds from a round on, in order; a `StoreProblem` if those that follow are trimmed meanwhile."""
+        ...
+
+    def snapshot(self, work: Callable[[Store], Result]) -> Result:
+        """Carry out work that only reads: all that it reads is as it was at one time. It may be done more than once."""
         ...
 
     def summary(self) -> Summary:
@@ -388,6 +412,10 @@ class Store(Protocol):
 
     def lead(self) -> bool:
         """Whether this process is the one that closes rounds; if no process does, it tries to."""
+        ...
+
+    def end_lead(self, silent: float) -> bool:
+        """Take the lead from a process that has not asked for it for so many seconds; whether there was one."""
         ...
 
     def backup(self, path: Path) -> None:

@@ -69,7 +69,7 @@ def copies_until(beginning, stop, side, known={}):  # noqa: B006 (a memory)
 def test_both_sides_are_restored_from_any_copies(beginning):
     coins = random.Random(7)
     total = events(beginning, 3).events
-    for _ in range(120):
+    for _ in range(60):
         stop = coins.randrange(total)
         stops = {stop: {side: coins.randrange(64) for side in SIDES}}
         records = World(beginning, stops).run(6)
@@ -119,14 +119,14 @@ def unruly(beginning, seed, **options):
 
 
 def test_with_an_unruly_network_the_chains_are_equal_and_go_on(beginning):
-    found = [unruly(beginning, seed) for seed in range(30)]
-    assert sum(record.why == "" for records in found for record in records) > 100
+    found = [unruly(beginning, seed) for seed in (*range(16), 939)]  # the last showed a device that stood still
+    assert sum(record.why == "" for records in found for record in records) > 50
     assert {record.why for records in found for record in records} >= {"", "lost", "restored"}
 
 
 @pytest.mark.deployment
 def test_with_unruly_networks_for_long(beginning):
-    for seed in range(30, 3000):
+    for seed in range(16, 1500):
         unruly(beginning, seed)
 
 
@@ -135,8 +135,8 @@ def test_both_sides_are_restored_from_each_copy(beginning):
     total = events(beginning, 2).events
     for stop in range(total):
         for pair in itertools.product(*(range(copies_until(beginning, stop, side)) for side in SIDES)):
-            records = World(beginning, {stop: dict(zip(SIDES, pair, strict=True))}).run(4)
-            assert records[-1].why == "" or len(records) == 4
+            records = World(beginning, {stop: dict(zip(SIDES, pair, strict=True))}).run(6)
+            assert records[-1].why == "", (stop, pair)
 
 
 # What the model would not forgive.

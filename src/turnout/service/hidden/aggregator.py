@@ -120,14 +120,14 @@ class Aggregator:
 
         Args:
             after: the round of its newest record, and
-            known: that record's hash. Where ours of that round is another, they begin at the last round before that
-                was void because books had been restored: there a device may take up the chain.
+            known: that record's hash. Where ours of that round is another, since both sides were restored, they begin
+                at the last round that was void: there a device may take up the chain.
             most: at most so many.
         """
         first = after + 1
         mine = [Record.read(closed.record) for closed in self.books.closed(after, 1)]
         if known and mine and mine[0].round == after and mine[0].hash != known:
-            found = self.books.last_void(after, RESTORED)
+            found = self.books.last_void(after)
             first = first if found is None else found
         return [closed.record for closed in self.books.closed(first, most)]
 

@@ -23,7 +23,7 @@ from turnout.errors import FileProblem, invalid
 from turnout.files import Disk
 from turnout.service import Members, Position
 from turnout.service.hidden.messages import Closed, Opening
-from turnout.service.hidden.records import Record, first_record
+from turnout.service.hidden.records import LOST, RESTORED, Record, first_record
 from turnout.service.hidden.rules import HiddenRules, canonical
 
 STEPS = ("begin", "members", "reports", "share", "witness", "commitment", "record")
@@ -205,10 +205,11 @@ class Books:
         rows = self._db.execute(query, (first, most)).fetchall()
         return [Closed(row[0], row[1], tuple(Opening(**one) for one in json.loads(row[2]))) for row in rows]
 
-    def last_void(self, round: int, why: str) -> int | None:
-        """The last round up to one that was void for this reason; None: there is none."""
-        query = "SELECT max(round) FROM records WHERE round <= ? AND instr(record, ?) > 0"
-        found: int | None = self._db.execute(query, (round, canonical({"why": why})[1:-1])).fetchone()[0]
+    def last_void(self, round: int) -> int | None:
+        """The last round up to one that was void without a set; None: there is none."""
+        query = "SELECT max(round) FROM records WHERE round <= ? AND (instr(record, ?) > 0 OR instr(record, ?) > 0)"
+        reasons = [canonical({"why": why})[1:-1] for why in (LOST, RESTORED)]
+        found: int | None = self._db.execute(query, (round, *reasons)).fetchone()[0]
         return found
 
     def _add_record(self, closed: Closed, round: int, position: Position) -> None:

@@ -207,13 +207,13 @@ def next_thinning(room: float, sigma: float, heaviest: int, demand: float) -> fl
 def chain_problem(own: Record, records: Iterable[Record]) -> str:
     """What is wrong with records as a continuation of one's own; "": nothing.
 
-    The first must name the own record's hash. Only a record of a restored aggregator may begin elsewhere: then neither
-    side has what lay between.
+    The first must name the own record's hash. Only a round that was void without a set may begin elsewhere: both sides
+    may have been restored, and then neither has what lay between.
 
     Example:
         >>> from dataclasses import replace
         >>> own = Record("run", 6, "", "", "", "", 0, 0.0, None, False, 1.0, 2.0, LOST)
-        >>> following = replace(own, round=7, before=own.hash)
+        >>> following = replace(own, round=7, before=own.hash, why=FEW)
         >>> chain_problem(own, [following]), chain_problem(own, [replace(following, before="?")])
         ('', 'round 7 does not follow round 6')
     """
@@ -222,7 +222,7 @@ def chain_problem(own: Record, records: Iterable[Record]) -> str:
         linked = record.before == known.hash and record.round == known.round + 1
         if (record.run, record.rules) != (own.run, own.rules):
             return f"round {record.round} is of another run, or of other rules"
-        if not linked and not (at == 0 and record.why == RESTORED):
+        if not linked and not (at == 0 and record.why in (LOST, RESTORED)):
             return f"round {record.round} does not follow round {known.round}"
         known = record
     return "" if known.round > own.round else f"round {own.round} is the last one already"

@@ -112,12 +112,13 @@ class Roll:
         self._told[slot] = left if slot not in self._told else -1
         return True
 
-    def gone(self) -> int:
-        """Members that are not waited for."""
-        return sum(
-            device.left is None and missed >= GONE_AFTER
-            for device, missed in zip(self._devices, self.missed, strict=True)
-        )
+    def gone(self) -> set[int]:
+        """The slots of members that are not waited for."""
+        return {slot for slot in self.slots.values() if self.missed[slot] >= GONE_AFTER}
+
+    def by_site(self, slots: Iterable[int]) -> dict[str, int]:
+        """How many of these devices each site has, the most first."""
+        return dict(Counter(self._devices[slot].names.site or "no site" for slot in slots).most_common())
 
 
 def why_left(changes: Iterable[Change]) -> dict[int, str]:

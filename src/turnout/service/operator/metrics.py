@@ -13,6 +13,12 @@ if TYPE_CHECKING:
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 """Of the text that `exposition` gives."""
 
+GONE_SHARE, FEWEST_GONE = 0.1, 2
+"""So many members must be gone to be a trouble: this share of them, and this number, unless it is all of them."""
+
+SPENT_DAYS = 3
+"""For which it is a trouble that a device has left since its reports are spent: no weekend hides it."""
+
 _GAUGES = {
     "round": "The round that is open.",
     "capacity": "The turnout that is needed in each round, in units of weight.",
@@ -100,6 +106,8 @@ class _Snapshot:
         if "run" in snapshot:
             about = {"run": snapshot["run"], "version": snapshot.get("version", "")}
             yield from _labelled("info", "Which run, and which turnout.", [(about, 1)])
+        left = [({"why": why}, count) for why, count in snapshot.get("left_because", {}).items()]
+        yield from _labelled("left", "Devices that have left, by the reason.", left)
         faults = [({"fault": name}, count) for name, count in snapshot.get("faults", {}).items()]
         yield from _labelled("faults_total", "What has gone wrong since the process began.", faults)
         counters = dict(snapshot.get("counters", {}))
@@ -146,9 +154,8 @@ def troubles(snapshot: Mapping[str, Any]) -> list[str]:
     if snapshot.get("mode") not in ("running", "draining"):
         return []
     found = []
-    members, gone = snapshot.get("members") or 0, snapshot.get("gone") or 0
-    if members and gone >= members:
-        found.append("no device has reported lately: all are gone")
+    members = snapshot.get("members") or 0
+    found += _gone_troubles(snapshot)
     if not members and snapshot.get("left_because"):
         why = ", ".join(f"{count:,} ({words})" for words, count in snapshot["left_because"].items())
         found.append(f"no device is a member any more; left have: {why}")
@@ -161,16 +168,41 @@ def troubles(snapshot: Mapping[str, Any]) -> list[str]:
     return found
 
 
+def told_sites(counts: Mapping[str, int]) -> str:
+    """Devices by site, in words.
+
+    Example:
+        >>> told_sites({"hall 2": 70, "no site": 1})
+        'hall 2: 70, no site: 1'
+    """
+    return ", ".join(f"{site}: {count:,}" for site, count in counts.items())
+
+
+def _gone_troubles(snapshot: Mapping[str, Any]) -> list[str]:
+    """A share of the members is silent, which single devices on a bad network are not."""
+    members, gone = snapshot.get("members") or 0, snapshot.get("gone") or 0
+    if not members or gone < min(members, max(FEWEST_GONE, GONE_SHARE * members)):
+        return []
+    who = "all are gone" if gone >= members else f"{gone:,} of {members:,} have not reported lately"
+    sites = snapshot.get("gone_at") or {}
+    where = f" ({told_sites(sites)})" if any(site != "no site" for site in sites) else ""
+    return [f"devices are gone: {who}{where}"]
+
+
 def _budget_troubles(snapshot: Mapping[str, Any]) -> list[str]:
-    """Devices will leave soon, because their reports are spent."""
+    """Devices have left, or will leave soon, because their reports are spent."""
     from turnout.service import lasting
 
+    found, spent = [], snapshot.get("spent_lately") or 0
+    if spent:
+        who = "1 device has" if spent == 1 else f"{spent:,} devices have"
+        found = [f"reports are spent: {who} left for good in the last {SPENT_DAYS} days"]
     few, left = snapshot.get("running_out") or 0, snapshot.get("least_reports_left")
     if not few or left is None:
-        return []
+        return found
     first, members = lasting(left, snapshot.get("round_seconds")), snapshot.get("members") or 0
     remedy = "ask their owners for more (turnout join --reports NUMBER --raise-limit)"
-    return [f"few reports are left to {few:,} of {members:,} devices: the first of them has {first}; {remedy}"]
+    return [*found, f"few reports are left to {few:,} of {members:,} devices: the first of them has {first}; {remedy}"]
 
 
 def _what_would_do(capacity: float, least: float, most: float, members: int) -> str:

@@ -30,7 +30,8 @@ USUAL = ("--run", "chargers", "--capacity", "5", "--missing", "absent", "--hard-
 
 class TestInit:
     def test_the_same_again_changes_nothing(self, store):
-        assert "run chargers begins in" in operate("init", "--store", store, *USUAL)
+        said = operate("init", "--store", store, *USUAL)
+        assert f"run chargers begins in {store}: start it with `turnout serve --store {store}`" in said
         before = contents(store)
         assert "is in" in operate("init", "--store", store, *USUAL)
         assert "no change" in operate("init", "--store", store, *USUAL)
@@ -50,7 +51,7 @@ class TestInit:
         operate("capacity", 6, "--store", store)
         said = operate("init", "--store", store, *USUAL)
         assert "no change" in said
-        assert "note: its capacity is 6, not 5: `turnout operate capacity` changes it" in said
+        assert f"note: its capacity is 6, not 5: `turnout operate capacity --store {store}` changes it" in said
 
     def test_rules_that_were_changed_since_are_the_ones_to_ask_for(self, store):
         operate("init", "--store", store, *USUAL)

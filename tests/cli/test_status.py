@@ -59,6 +59,19 @@ def test_trouble_has_an_exit_code_and_a_reason(password_file):
     assert found["troubles"]
 
 
+def test_a_pause_is_said_and_hides_no_trouble(password_file):
+    operated = FakeOperated(rounds=60)
+    operated.mode = "paused"
+    with served(operated) as server:
+        done = run(server.url, password_file)
+        for slot in range(600):
+            operated.roll.missed[slot] = 9
+        troubled = run(server.url, password_file)
+    assert (done.exit_code, troubled.exit_code) == (0, 1)
+    assert "night-shift, paused (no round closes until `turnout operate resume`)" in done.output
+    assert "devices are gone: 600" in troubled.output
+
+
 def test_before_the_first_round(password_file):
     with served(FakeOperated(waiting_for=5, hard_limit=None)) as server:
         done = run(server.url + "/", password_file)

@@ -149,6 +149,7 @@ def test_capacity_and_modes_by_keyboard(desk):
         view.page.click(f"[data-mode={mode}]")
         view.wait(f"#mode:text('{word}')")
         assert operated.mode == mode
+        assert ("the last that closed" in view.text("turnout-note")) == (mode == "paused")
     view.page.click("[data-mode=stopped]")
     view.page.click("#ask-yes")
     view.wait("#mode:text('Stopping')")

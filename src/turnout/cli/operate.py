@@ -323,6 +323,10 @@ def capacity(
     typer.echo(f"capacity {opened(store).change(WHO, capacity=value).capacity:g}")
 
 
+def _resume(location: str) -> str:
+    return choices.operator_command("operate resume", location)
+
+
 def _set_mode(location: str, mode: str, told: str) -> None:
     opened(location).change(WHO, mode=mode)
     typer.echo(told)
@@ -331,7 +335,7 @@ def _set_mode(location: str, mode: str, told: str) -> None:
 @app.command()
 def pause(store: Location = "turnout.db") -> None:
     """Close no more rounds; participations end with their leases."""
-    _set_mode(store, "paused", "paused: leases end by themselves; `turnout operate resume` continues")
+    _set_mode(store, "paused", f"paused: leases end by themselves; {_resume(store)} continues")
 
 
 @app.command()
@@ -343,7 +347,7 @@ def resume(store: Location = "turnout.db") -> None:
 @app.command()
 def drain(store: Location = "turnout.db") -> None:
     """Close the open round as usual, then pause."""
-    _set_mode(store, "draining", "draining: the open round is the last one until `turnout operate resume`")
+    _set_mode(store, "draining", f"draining: the open round is the last one until {_resume(store)}")
 
 
 @app.command()
@@ -451,4 +455,7 @@ def restore(
         "undone: every enrolment, revocation, code, name, capacity, mode and version of the rules since then; codes "
         "used or voided since are valid again"
     )
-    typer.echo("next: `turnout operate revoke` what was revoked since, `turnout serve`, then `turnout operate resume`")
+    revoke, serve, resume = (
+        choices.operator_command(words, store) for words in ("operate revoke DEVICE", "serve", "operate resume")
+    )
+    typer.echo(f"next: {revoke} for what was revoked since, {serve}, then {resume}")

@@ -60,22 +60,25 @@ def init(
     given = serving.rules_given(settings, rules, changes or [])
     kept = open_store(store, create=True)
     try:
-        _begin(kept, run, given, store.rpartition("@")[2])
+        _begin(kept, run, given, store)
     finally:
         kept.close()  # a store that was made for a run that is refused is removed
 
 
-def _begin(kept: Store, run: str | None, given: dict[str, Any], place: str) -> None:
+def _begin(kept: Store, run: str | None, given: dict[str, Any], location: str) -> None:
     from turnout.service.coordinator import begin_or_continue
 
+    place = location.rpartition("@")[2]
     if kept.run() is None:
-        typer.echo(f"run {begin_or_continue(kept, run, given).name} begins in {place}: start it with `turnout serve`")
+        made, serve = begin_or_continue(kept, run, given), choices.operator_command("serve", location)
+        typer.echo(f"run {made.name} begins in {place}: start it with {serve}")
         return
     asked = given.pop("capacity", None)  # no rule: it may have been changed since
     typer.echo(f"run {begin_or_continue(kept, run, given).name} is in {place} already, with these rules: no change")
     now = kept.control().capacity
     if asked is not None and asked != now:
-        typer.echo(f"note: its capacity is {now:g}, not {asked:g}: `turnout operate capacity` changes it", err=True)
+        change = choices.operator_command("operate capacity", location)
+        typer.echo(f"note: its capacity is {now:g}, not {asked:g}: {change} changes it", err=True)
 
 
 @app.command()

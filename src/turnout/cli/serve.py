@@ -183,7 +183,7 @@ def _serve(
     from turnout.service.coordinator import begin_or_continue
     from turnout.service.coordinator import serve as go
     from turnout.service.http import check
-    from turnout.service.store import TAKEN, StoreProblem, open_store
+    from turnout.service.store import RUNNING, TAKEN, StoreProblem, open_store
 
     for place in (devices, operator):  # do not begin a run that could not be served
         check(place.listener(None))
@@ -193,13 +193,16 @@ def _serve(
             raise StoreProblem(TAKEN)
         made = begin_or_continue(opened, run, given)
         secret, checked = _password(store, password_file)
-        expected = _what_to_expect(opened)
+        mode, expected = opened.control().mode, _what_to_expect(opened)
     except BaseException:
         opened.close()  # a store that was made for a run that is refused is removed
         raise
 
     def bound(listeners: Mapping[str, Bound]) -> None:
         typer.echo(f"run {made.name}, stored in {store.rpartition('@')[2]}")
+        if mode != RUNNING:
+            resume = choices.operator_command("operate resume", store)
+            typer.echo(f"mode {mode}: no round closes until {resume}")
         typer.echo(f"devices connect to {listeners['devices'].url}")
         typer.echo(f"operator's page {listeners['operator'].url} (user operator, password file {secret})")
         typer.echo("\n".join(expected))

@@ -145,25 +145,24 @@ def _labelled(name: str, words: str, samples: Sequence[tuple[Mapping[str, object
 def troubles(snapshot: Mapping[str, Any]) -> list[str]:
     """What is wrong now, worst first, a sentence each; an empty list means healthy.
 
-    Past faults are not listed, only counted. Nor is what the operator chose, such as a pause.
+    Past faults are not listed, only counted. Nor is what the operator chose, such as a pause: while no round closes,
+    what rounds would show is left out, and all else stays.
 
     Example:
         >>> troubles({"mode": "running", "frozen": True, "heard": 3, "members": 100})
         ['the signal is frozen: too few devices decided by it']
     """
-    if snapshot.get("mode") not in ("running", "draining"):
-        return []
-    found = []
+    found, closes = [], snapshot.get("mode") in ("running", "draining")
     members = snapshot.get("members") or 0
     found += _gone_troubles(snapshot)
     if not members and snapshot.get("left_because"):
         why = ", ".join(f"{count:,} ({words})" for words, count in snapshot["left_because"].items())
         found.append(f"no device is a member any more; left have: {why}")
-    if snapshot.get("frozen"):
+    if closes and snapshot.get("frozen"):
         found.append("the signal is frozen: too few devices decided by it")
     found += _capacity_troubles(snapshot) + _budget_troubles(snapshot)
     open_seconds, deadline = snapshot.get("open_seconds") or 0.0, snapshot.get("deadline") or math.inf
-    if members and not snapshot.get("waiting_for") and open_seconds > 2.0 * deadline + 1.0:
+    if closes and members and not snapshot.get("waiting_for") and open_seconds > 2.0 * deadline + 1.0:
         found.append(f"the round does not close: open for {open_seconds:.0f} s, its deadline is {deadline:g} s")
     return found
 

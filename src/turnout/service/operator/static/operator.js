@@ -25,7 +25,9 @@ const show = () => {
   by("turnout").replaceChildren(last ? number(last.participants) : "–", element("small", ` of ${number(now.capacity)}`));
   const off = last && now.capacity ? (100 * (last.participants - now.capacity)) / now.capacity : null;
   const limit = now.hard_limit === null ? "no hard limit" : `hard limit ${number(now.hard_limit)}`;
-  say("turnout-note", off === null ? limit : `${off < 0 ? "−" : "+"}${Math.abs(off).toFixed(1)} %, ${limit}`);
+  const closing = now.mode === "running" || now.mode === "draining";
+  const when = closing ? "" : `in round ${number(last ? last.round : 0)}, the last that closed: `;
+  say("turnout-note", off === null ? limit : `${when}${off < 0 ? "−" : "+"}${Math.abs(off).toFixed(1)} %, ${limit}`);
   say("mode", MODES[now.mode] || now.mode);
   by("mode").className = now.mode === "running" ? "value" : "value heed";
   say("mode-note", now.leader ? MODE_NOTES[now.mode] || "" : "another process closes rounds");

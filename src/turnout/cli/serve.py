@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from ipaddress import ip_network
 from pathlib import Path
@@ -134,7 +134,7 @@ def serve(
     [bold]Example:[/bold] turnout serve --capacity 5 --missing absent --hard-limit 8 --devices 12
     """
     _needs_extra()
-    from turnout.service import start_logging
+    from turnout.service import Log, start_logging
     from turnout.service.coordinator import Place
 
     start_logging(log_format)
@@ -145,7 +145,8 @@ def serve(
     proxies, names = tuple(trusted_proxy or _usual_proxies()), tuple(operator_name or ())
     listener = Place(host, port, certificate, key, (), most_connections, proxies)
     operator = Place(operator_host, operator_port, operator_certificate, operator_key, names, 1000, proxies)
-    _serve(store, run, rules_given(settings, rules, changes or []), listener, operator, password_file)
+    told = Log("serve").info if log_format == "json" else typer.echo  # then every line is a JSON object
+    _serve(store, run, rules_given(settings, rules, changes or []), listener, operator, password_file, told)
 
 
 def limit_of(given: str | None) -> float | str | None:
@@ -177,7 +178,13 @@ def _needs_extra() -> None:
 
 
 def _serve(
-    store: str, run: str | None, given: dict[str, Any], devices: Place, operator: Place, password_file: Path | None
+    store: str,
+    run: str | None,
+    given: dict[str, Any],
+    devices: Place,
+    operator: Place,
+    password_file: Path | None,
+    told: Callable[[str], None],
 ) -> None:
     from turnout.service import run_in_loop
     from turnout.service.coordinator import begin_or_continue
@@ -199,16 +206,17 @@ def _serve(
         raise
 
     def bound(listeners: Mapping[str, Bound]) -> None:
-        typer.echo(f"run {made.name}, stored in {store.rpartition('@')[2]}")
+        told(f"run {made.name}, stored in {store.rpartition('@')[2]}")
         if mode != RUNNING:
             resume = choices.operator_command("operate resume", store)
-            typer.echo(f"mode {mode}: no round closes until {resume}")
-        typer.echo(f"devices connect to {listeners['devices'].url}")
-        typer.echo(f"operator's page {listeners['operator'].url} (user operator, password file {secret})")
-        typer.echo("\n".join(expected))
+            told(f"mode {mode}: no round closes until {resume}")
+        told(f"devices connect to {listeners['devices'].url}")
+        told(f"operator's page {listeners['operator'].url} (user operator, password file {secret})")
+        for line in expected:
+            told(line)
 
     run_in_loop(go(opened, devices, operator, checked, bound=bound))
-    typer.echo("stopped: the open round stays open; start it again to continue")
+    told("stopped: the open round stays open; start it again to continue")
 
 
 def _what_to_expect(store: OpenStore) -> list[str]:

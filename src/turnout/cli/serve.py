@@ -134,7 +134,7 @@ def serve(
     [bold]Example:[/bold] turnout serve --capacity 5 --missing absent --hard-limit 8 --devices 12
     """
     _needs_extra()
-    from turnout.service import Log, start_logging
+    from turnout.service import json_line, start_logging
     from turnout.service.coordinator import Place
 
     start_logging(log_format)
@@ -145,7 +145,10 @@ def serve(
     proxies, names = tuple(trusted_proxy or _usual_proxies()), tuple(operator_name or ())
     listener = Place(host, port, certificate, key, (), most_connections, proxies)
     operator = Place(operator_host, operator_port, operator_certificate, operator_key, names, 1000, proxies)
-    told = Log("serve").info if log_format == "json" else typer.echo  # then every line is a JSON object
+
+    def told(line: str) -> None:
+        typer.echo(json_line("serve", line) if log_format == "json" else line)
+
     _serve(store, run, rules_given(settings, rules, changes or []), listener, operator, password_file, told)
 
 

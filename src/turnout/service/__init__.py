@@ -44,7 +44,7 @@ from turnout.service.protocol import (
 )
 
 if TYPE_CHECKING:
-    from turnout.service.logs import Log, SparingLog, start_logging
+    from turnout.service.logs import Log, SparingLog, json_line, start_logging
     from turnout.service.rounds import (
         MISSING,
         NO,
@@ -123,6 +123,7 @@ __all__ = [
     "fields",
     "first_position",
     "is_little",
+    "json_line",
     "lasting",
     "pack_codes",
     "reachable",
@@ -147,6 +148,7 @@ __getattr__, _ = lazy(
         "logs": (
             "Log",
             "SparingLog",
+            "json_line",
             "start_logging",
         ),
         "rounds": (

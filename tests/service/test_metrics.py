@@ -132,7 +132,10 @@ def usual(**changes):
             {"capacity": 100.0, "members": 9, "gone": 3, "returning": 1, "reachable": [2.4, 6.6]},
             "capacity of 100 cannot be met: the 5 devices that can be counted on have a turnout of",
         ),
-        ({"capacity": 1.0, "members": 9, "reachable": [2.4, 6.6]}, "of 2.4 to 6.6 on average, whatever the signal"),
+        (
+            {"capacity": 1.0, "members": 9, "reachable": [2.4, 6.6]},
+            "of 2.4 to 6.6 on average, and no setting of the signal brings 1 from",
+        ),
         ({"gone": 600, "mode": "paused"}, "devices are gone: 600"),
         ({"spent_lately": 2, "mode": "stopped"}, "reports are spent: 2 devices have"),
         ({"capacity": 1.0, "members": 9, "reachable": [2.4, 6.6], "mode": "paused"}, "cannot be met"),

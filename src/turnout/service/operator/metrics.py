@@ -211,8 +211,7 @@ def _what_would_do(capacity: float, least: float, most: float, members: int) -> 
             return "It takes devices that report"
         return f"It takes {math.ceil(members * capacity / most):,} such devices, or a smaller capacity"
     fewest = math.floor(members * capacity / least)
-    elsewhere = "a box that is elsewhere (turnout operate rules)"
-    return f"It takes {fewest:,} such devices or fewer, a larger capacity, or {elsewhere}"
+    return f"It takes {fewest:,} such devices or fewer, a larger capacity, or another mechanism (turnout operate rules)"
 
 
 def _capacity_troubles(snapshot: Mapping[str, Any]) -> list[str]:
@@ -224,9 +223,10 @@ def _capacity_troubles(snapshot: Mapping[str, Any]) -> list[str]:
     if members and not snapshot.get("waiting_for") and not in_reach(capacity, least, most):
         away = (snapshot.get("gone") or 0) + (snapshot.get("returning") or 0)
         who = f"the {max(0, members - away)} devices that can be counted on" if away else f"{members} devices"
-        why = f"{who} have a turnout of {least:.4g} to {most:.4g} on average, whatever the signal"
+        why = f"{who} have a turnout of {least:.4g} to {most:.4g} on average"
+        why += f", and no setting of the signal brings {capacity:.6g} from these devices"
         remedy = _what_would_do(capacity, least, most, max(1, members - away))
-        return [f"the capacity of {capacity:.6g} cannot be met: {why}; the signal moves only back into reach. {remedy}"]
+        return [f"the capacity of {capacity:.6g} cannot be met: {why}. {remedy}"]
     if (snapshot.get("signal") or 0.0) >= (snapshot.get("most_signal") or math.inf):
         return ["the signal is at its bound, and too few participate: devices are gone, or their costs are too high"]
     return []

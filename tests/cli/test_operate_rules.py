@@ -60,6 +60,17 @@ class TestInit:
             operate("init", "--store", store, *USUAL)
         assert "no change" in operate("init", "--store", store, *USUAL[:8], "--round-seconds", "30")
 
+    def test_a_round_that_is_longer_than_the_deadline_by_now_is_what_is_named(self, store):
+        operate("init", "--store", store, *USUAL[:8], "--round-seconds", "900")
+        operate("rules", "--store", store, "--set", "timing.round=300")
+        with pytest.raises(ValueError, match=r"^timing.round must be 300.0, as the store's run has it, got 900.0"):
+            operate("init", "--store", store, *USUAL[:8], "--round-seconds", "900")
+
+    def test_what_the_run_does_not_have_is_said_in_words(self, store):
+        operate("init", "--store", store, *USUAL)
+        with pytest.raises(ValueError, match=r"safety.most_signal must be not set, as the store's run has it, got 9.0"):
+            operate("init", "--store", store, *USUAL, "--set", "safety.most_signal=9")
+
     def test_it_needs_what_a_new_run_needs(self, store):
         with pytest.raises(ValueError, match="--capacity must be given for a new run"):
             operate("init", "--store", store, "--missing", "absent")
@@ -94,7 +105,8 @@ class TestRules:
             operate("rules", "--store", store, "--set", "timing.round=30") == "no change: version 2 has these rules\n"
         )
         other = ("rules", "--store", store, "--set", "mechanism.epsilon=0.5", "--from-round", "40")
-        with pytest.raises(ValueError, match=r"0 devices are asked to agree.* leaves for good.*Repeat with --yes"):
+        asked = r"this changes the mechanism from .*: 0 devices will be asked to agree.* leaves for good.*with --yes"
+        with pytest.raises(ValueError, match=asked):
             operate(*other)
         said = operate(*other, "--yes")
         assert "version 3 holds from round 40 on" in said
@@ -123,6 +135,8 @@ class TestRules:
             ("safety.missing=last", "begin another run for it. What may change: the mechanism, safety.hard_limit"),
             ("start.average=0.1", "every device's history has begun with it"),
             ("safety.hard_limit=3", "at most the hard limit of 3 from round 1 on, got 5"),
+            ("controller.initial=1", "it was the first signal, which moves since then"),
+            ("safety.most_signal=-1", "most_signal must be above 0"),
             ("timing.rund=3", "did you mean 'round'"),
         ],
     )

@@ -41,7 +41,7 @@ def test_a_healthy_run(password_file):
     assert lines["run"] == "night-shift, running"
     assert re.match(r"80 \(open for \d+ s, deadline 15 s\)", lines["round"])
     assert lines["turnout"].endswith(", capacity 600, hard limit 700")
-    assert lines["devices"] == "1,200: 1,179 reported, 14 late, 7 gone"
+    assert lines["devices"] == "1,200: 1,179 reported, 14 awaited, 7 gone"
     assert lines["faults"] == "late reports 3, odd [bold] 1"
     assert "total epsilon 1.366 at delta 1e-06 over 1,000 reports, against an observer of" in lines["privacy"]
     assert "against" in lines["privacy"]

@@ -34,6 +34,7 @@ Search = Annotated[
 ]
 Called = Annotated[str, typer.Argument(help="The device's number, tag or label, as `devices` lists it.")]
 WHO = "command line"
+STATES = ("here", "gone", "left")
 LONGEST_WAIT = 10.0
 """Seconds to wait for a run that is being begun."""
 
@@ -228,6 +229,10 @@ def devices(
     site: Annotated[
         str | None, typer.Option(help="Only the devices of this site; an empty one: of none.", show_default=False)
     ] = None,
+    state: Annotated[
+        str,
+        typer.Option(help="Only those that are here, gone or left.", autocompletion=choices.one_of(*STATES, "all")),
+    ] = "all",
     search: Search = "",
     as_json: choices.AsJson = False,
 ) -> None:
@@ -238,7 +243,8 @@ def devices(
     from turnout.service.coordinator import device_list, roll_of, why_left
 
     run = opened(store)
-    found, why = device_list(roll_of(run), site=site, search=search, page=None)["devices"], why_left(run.changes())
+    found = device_list(roll_of(run), state=state, site=site, search=search, page=None)["devices"]
+    why = why_left(run.changes())
     for line in found:
         del line["missed"]  # only a running coordinator counts all of them
         line["why"] = why.get(line["number"]) if line["left"] is not None else None
@@ -369,7 +375,7 @@ def log(store: Location = "turnout.db", as_json: choices.AsJson = False) -> None
 
 def moment(at: float) -> str:
     """A wall clock's time, in UTC."""
-    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%S")
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
 @app.command()
@@ -448,7 +454,7 @@ def restore(
     control, place = found.control, store.rpartition("@")[2]
     typer.echo(f"{place}: run {found.run.name} is restored, and paused")
     typer.echo(
-        f"as of {moment(found.as_of)} UTC: round {found.round}, capacity {control.capacity:g}, mode {control.mode}, "
+        f"as of {moment(found.as_of)}: round {found.round}, capacity {control.capacity:g}, mode {control.mode}, "
         f"{found.members} members"
     )
     typer.echo(

@@ -118,7 +118,8 @@ def print_status(snapshot: dict[str, Any], rounds: list[dict[str, Any]], trouble
     open_for = f"open for {snapshot['open_seconds']:.0f} s, deadline {snapshot['deadline']:g} s"
     table.add_row("round", f"{snapshot['round']:,} ({open_for})")
     if snapshot["waiting_for"]:
-        table.add_row("", f"waiting for {snapshot['waiting_for']:,} more devices to enrol")
+        more = "1 more device" if snapshot["waiting_for"] == 1 else f"{snapshot['waiting_for']:,} more devices"
+        table.add_row("", f"waiting for {more} to enrol")
     limit = "no hard limit" if snapshot["hard_limit"] is None else f"hard limit {snapshot['hard_limit']:g}"
     last = f"{rounds[-1]['participants']:,}" if rounds else "none yet"
     table.add_row("turnout", f"{last}, capacity {snapshot['capacity']:g}, {limit}")
@@ -127,7 +128,7 @@ def print_status(snapshot: dict[str, Any], rounds: list[dict[str, Any]], trouble
     table.add_row("signal", f"{snapshot['signal']:.6g}")
     if rounds:
         table.add_row("", sparkline([closed["signal"] for closed in rounds]))
-    counts = f"{snapshot['heard']:,} reported, {snapshot['late']:,} late, {snapshot['gone']:,} gone"
+    counts = f"{snapshot['heard']:,} reported, {snapshot['late']:,} awaited, {snapshot['gone']:,} gone"
     table.add_row("devices", f"{snapshot['members']:,}: {counts}")
     if (rules := snapshot.get("rules")) and (rules["version"] > 1 or rules["next"]):
         coming = (

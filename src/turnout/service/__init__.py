@@ -62,6 +62,7 @@ if TYPE_CHECKING:
         unpack_presence,
     )
     from turnout.service.rules import (
+        CHANGEABLE,
         Rules,
         RulesVersion,
         RulesVersions,
@@ -69,12 +70,14 @@ if TYPE_CHECKING:
         Timing,
         changed_settings,
         differences,
+        in_words,
         rules_from_settings,
         settings_over,
     )
     from turnout.service.summary import KEPT_ROUNDS, Histories, Summary, summed_up
 
 __all__ = [
+    "CHANGEABLE",
     "DECLINED",
     "ENROL",
     "HEAVIEST",
@@ -122,6 +125,7 @@ __all__ = [
     "differences",
     "fields",
     "first_position",
+    "in_words",
     "is_little",
     "json_line",
     "lasting",
@@ -168,6 +172,7 @@ __getattr__, _ = lazy(
             "unpack_presence",
         ),
         "rules": (
+            "CHANGEABLE",
             "Rules",
             "RulesVersion",
             "RulesVersions",
@@ -175,6 +180,7 @@ __getattr__, _ = lazy(
             "Timing",
             "changed_settings",
             "differences",
+            "in_words",
             "rules_from_settings",
             "settings_over",
         ),

@@ -121,6 +121,14 @@ class TestRules:
         assert found[2]["settings"]["mechanism"]["epsilon"] == 0.5
         assert [change["what"] for change in json.loads(operate("log", "--store", store, "--json"))] == ["rules"] * 2
 
+    def test_how_many_the_first_round_waits_for_changes_until_it_closes(self, store):
+        said = operate("rules", "--store", store, "--set", "wait_for=3")
+        assert "wait_for: 1 -> 3\nwait_for holds at once: the first round is open\n" in said
+        later = f"{store}.later"
+        filled(later, rounds=1)[0].close()
+        with pytest.raises(ValueError, match=r"wait_for must be \d, as the first round had it, got 9: it holds until"):
+            operate("rules", "--store", later, "--set", "wait_for=9")
+
     def test_a_file_may_hold_them(self, store, tmp_path):
         (tmp_path / "new.toml").write_text("capacity = 99\n[mechanism]\nkind = 'clamp'\nepsilon = 0.25\n")
         done = json.loads(operate("rules", tmp_path / "new.toml", "--store", store, "--yes", "--json"))

@@ -140,6 +140,8 @@ def _change(store: Store, given: dict[str, object], from_round: int | None, yes:
         typer.echo(f"version {made.number} holds from round {made.since} on")
         for name, one, other in differences(before.settings, made.settings):
             typer.echo(f"{name}: {_value(one)} -> {_value(other)}")
+        if made.rules.wait_for != before.rules.wait_for:
+            typer.echo("wait_for holds at once: the first round is open")
         if made.mechanism != before.mechanism:
             typer.echo("each device agrees to the mechanism within its owner's limits, or leaves, before it decides")
 

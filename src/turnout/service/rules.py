@@ -286,11 +286,13 @@ FIXED = {
     "delta": "every total that was shown was at this delta",
     "observer": "it is a promise that devices were told when they joined",
     "assuming": "it is a promise that devices were told when they joined",
-    "wait_for": "it holds before the first round closes, and never again",
 }
 """What no version of the rules can change, and why."""
 
-CHANGEABLE = "the mechanism, safety.hard_limit, quorum and most_signal, timing.round, deadline, lease and hold"
+CHANGEABLE = (
+    "the mechanism, safety.hard_limit, quorum and most_signal, timing.round, deadline, lease and hold, "
+    "and wait_for until the first round closes"
+)
 
 
 @dataclass(frozen=True)

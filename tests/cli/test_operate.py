@@ -144,6 +144,9 @@ def table(path):
         return list(csv.DictReader(file))
 
 
+REMEDIES = ("operate revoke DEVICE", "serve", "operate resume")
+
+
 class TestRestore:
     def test_it_is_paused_and_says_what_it_has_brought_back_and_undone(self, tmp_path):
         store, back = lived(tmp_path / "run.db"), tmp_path / "back.db"
@@ -155,7 +158,8 @@ class TestRestore:
         assert f"{back}: run night-shift is restored, and paused" in said
         assert "as of 2100-01-01 00:00:30 UTC: round 4, capacity 1.5, mode running, 3 members" in said
         assert "undone: every enrolment, revocation, code, name, capacity, mode and version of the rules" in said
-        assert said.index("operate revoke") < said.index("turnout serve") < said.index("operate resume")
+        revoke, serve, resume = (f"`turnout {words} --store {back}`" for words in REMEDIES)
+        assert f"next: {revoke} for what was revoked since, {serve}, then {resume}" in said
         restored = open_store(str(back))
         assert (restored.control().mode, restored.devices()[2].left) == ("paused", None)
         assert [line.what for line in restored.changes()][-2:] == ["restored", "mode"]

@@ -145,6 +145,9 @@ def test_devices_by_site_and_search(tmp_path, store):
     assert [line["number"] for line in lines(store, "devices", "--site", "hall 2")] == [0, 1]
     assert [line["label"] for line in lines(store, "devices", "--search", "charger")] == ["charger 4", "charger 41"]
     assert lines(store, "devices", "--search", "nobody") == []
+    assert len(lines(store, "devices", "--state", "here")) == 4
+    assert lines(store, "devices", "--state", "gone") == lines(store, "devices", "--state", "left") == []
+    assert run(store, "log").stdout.splitlines()[0][19:24] == " UTC "
     (gate,) = lines(store, "devices", "--site", "depot")
     assert set(gate) == {"number", "tag", "label", "site", "note", "weight", "joined", "left", "state", "why"}
     printed = operate(store, "devices").splitlines()

@@ -30,7 +30,8 @@ USUAL = ("--run", "chargers", "--capacity", "5", "--missing", "absent", "--hard-
 
 class TestInit:
     def test_the_same_again_changes_nothing(self, store):
-        assert "run chargers begins in" in operate("init", "--store", store, *USUAL)
+        said = operate("init", "--store", store, *USUAL)
+        assert f"run chargers begins in {store}: start it with `turnout serve --store {store}`" in said
         before = contents(store)
         assert "is in" in operate("init", "--store", store, *USUAL)
         assert "no change" in operate("init", "--store", store, *USUAL)
@@ -61,7 +62,7 @@ class TestInit:
         operate("capacity", 6, "--store", store)
         said = operate("init", "--store", store, *USUAL)
         assert "no change" in said
-        assert "note: its capacity is 6, not 5: `turnout operate capacity` changes it" in said
+        assert f"note: its capacity is 6, not 5: `turnout operate capacity --store {store}` changes it" in said
 
     def test_rules_that_were_changed_since_are_the_ones_to_ask_for(self, store):
         operate("init", "--store", store, *USUAL)
@@ -69,6 +70,17 @@ class TestInit:
         with pytest.raises(ValueError, match=r"timing.round must be 30.0, as the store's run has it, got 7.0"):
             operate("init", "--store", store, *USUAL)
         assert "no change" in operate("init", "--store", store, *USUAL[:8], "--round-seconds", "30")
+
+    def test_a_round_that_is_longer_than_the_deadline_by_now_is_what_is_named(self, store):
+        operate("init", "--store", store, *USUAL[:8], "--round-seconds", "900")
+        operate("rules", "--store", store, "--set", "timing.round=300")
+        with pytest.raises(ValueError, match=r"^timing.round must be 300.0, as the store's run has it, got 900.0"):
+            operate("init", "--store", store, *USUAL[:8], "--round-seconds", "900")
+
+    def test_what_the_run_does_not_have_is_said_in_words(self, store):
+        operate("init", "--store", store, *USUAL)
+        with pytest.raises(ValueError, match=r"safety.most_signal must be not set, as the store's run has it, got 9.0"):
+            operate("init", "--store", store, *USUAL, "--set", "safety.most_signal=9")
 
     def test_it_needs_what_a_new_run_needs(self, store):
         with pytest.raises(ValueError, match="--capacity must be given for a new run"):
@@ -104,7 +116,8 @@ class TestRules:
             operate("rules", "--store", store, "--set", "timing.round=30") == "no change: version 2 has these rules\n"
         )
         other = ("rules", "--store", store, "--set", "mechanism.epsilon=0.5", "--from-round", "40")
-        with pytest.raises(ValueError, match=r"0 devices are asked to agree.* leaves for good.*Repeat with --yes"):
+        asked = r"this changes the mechanism from .*: 0 devices will be asked to agree.* leaves for good.*with --yes"
+        with pytest.raises(ValueError, match=asked):
             operate(*other)
         said = operate(*other, "--yes")
         assert "version 3 holds from round 40 on" in said
@@ -118,6 +131,14 @@ class TestRules:
         ]  # fmt: skip
         assert found[2]["settings"]["mechanism"]["epsilon"] == 0.5
         assert [change["what"] for change in json.loads(operate("log", "--store", store, "--json"))] == ["rules"] * 2
+
+    def test_how_many_the_first_round_waits_for_changes_until_it_closes(self, store):
+        said = operate("rules", "--store", store, "--set", "wait_for=3")
+        assert "wait_for: 1 -> 3\nwait_for holds at once: the first round is open\n" in said
+        later = f"{store}.later"
+        filled(later, rounds=1)[0].close()
+        with pytest.raises(ValueError, match=r"wait_for must be \d, as the first round had it, got 9: it holds until"):
+            operate("rules", "--store", later, "--set", "wait_for=9")
 
     def test_a_file_may_hold_them(self, store, tmp_path):
         (tmp_path / "new.toml").write_text("capacity = 99\n[mechanism]\nkind = 'clamp'\nepsilon = 0.25\n")
@@ -133,6 +154,8 @@ class TestRules:
             ("safety.missing=last", "begin another run for it. What may change: the mechanism, safety.hard_limit"),
             ("start.average=0.1", "every device's history has begun with it"),
             ("safety.hard_limit=3", "at most the hard limit of 3 from round 1 on, got 5"),
+            ("controller.initial=1", "it was the first signal, which moves since then"),
+            ("safety.most_signal=-1", "most_signal must be above 0"),
             ("timing.rund=3", "did you mean 'round'"),
         ],
     )

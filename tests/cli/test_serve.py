@@ -45,6 +45,17 @@ def test_the_first_lines_say_for_whom_it_is_and_how_long_budgets_last(tmp_path):
     assert "the usual limit lasts 10,000 reports: 27.8 hours at 10-second rounds, then the device leaves" in said[4]
 
 
+def test_a_run_that_is_paused_says_so_at_its_start(tmp_path):
+    kept = begun(tmp_path / "back.db")
+    kept.change("me", mode="paused")
+    kept.close()
+    command = [sys.executable, "-m", "turnout", "serve", "--store", "back.db", "--port", "0", "--operator-port", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path) as process:
+        said = [process.stdout.readline() for _ in range(2)]
+        process.terminate()
+    assert said[1] == "mode paused: no round closes until `turnout operate resume --store back.db`\n"
+
+
 def test_what_cannot_be_served_begins_nothing(tmp_path):
     new = ("--capacity", "4", "--missing", "absent", "--hard-limit", "none")
     with socket.create_server(("127.0.0.1", 0)) as taken:

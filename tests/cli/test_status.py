@@ -41,7 +41,7 @@ def test_a_healthy_run(password_file):
     assert lines["run"] == "night-shift, running"
     assert re.match(r"80 \(open for \d+ s, deadline 15 s\)", lines["round"])
     assert lines["turnout"].endswith(", capacity 600, hard limit 700")
-    assert lines["devices"] == "1,200: 1,179 reported, 14 late, 7 gone"
+    assert lines["devices"] == "1,200: 1,179 reported, 14 awaited, 7 gone"
     assert lines["faults"] == "late reports 3, odd [bold] 1"
     assert "total epsilon 1.366 at delta 1e-06 over 1,000 reports, against an observer of" in lines["privacy"]
     assert "against" in lines["privacy"]
@@ -57,6 +57,19 @@ def test_trouble_has_an_exit_code_and_a_reason(password_file):
     found = json.loads(as_json.output)
     assert found["frozen"]
     assert found["troubles"]
+
+
+def test_a_pause_is_said_and_hides_no_trouble(password_file):
+    operated = FakeOperated(rounds=60)
+    operated.mode = "paused"
+    with served(operated) as server:
+        done = run(server.url, password_file)
+        for slot in range(600):
+            operated.roll.missed[slot] = 9
+        troubled = run(server.url, password_file)
+    assert (done.exit_code, troubled.exit_code) == (0, 1)
+    assert "night-shift, paused (no round closes until `turnout operate resume`)" in done.output
+    assert "devices are gone: 600" in troubled.output
 
 
 def test_before_the_first_round(password_file):

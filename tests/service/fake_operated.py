@@ -99,7 +99,7 @@ class FakeOperated:
     def snapshot(self):
         last = self.books[-1] if self.books else {"heard": 0, "frozen": False, "seconds": 0.0}
         members = DEVICES - len(self.left) if not self.waiting_for else DEVICES - self.waiting_for
-        gone = members - 60 if last["frozen"] else self.roll.gone()
+        gone = members - 60 if last["frozen"] else len(self.roll.gone())
         late = 0 if self.waiting_for else 14
         public = PublicAccount(Clamp(0.01), 1e-6)
         account = {"text": public.sentence(1000), "epsilon_per_report": 0.01, "total_epsilon": 1.366, "delta": 1e-6}

@@ -92,7 +92,7 @@ class Served:
     @property
     def url(self) -> str:
         """Where devices connect to."""
-        found = re.search(r"devices connect to (\S+)", self.output)
+        found = re.search(r'devices connect to ([^\s"]+)', self.output)
         assert found, self.output
         return found[1]
 
@@ -108,7 +108,7 @@ class Served:
 
     def snapshot(self) -> dict[str, Any]:
         """What the operator sees."""
-        page = re.search(r"operator's page (\S+)", self.output)
+        page = re.search(r"""operator.s page ([^\s"]+)""", self.output)
         assert page, self.output
         user = b64encode(b"operator:" + (self.log.parent / "password").read_bytes().strip()).decode()
         request = Request(f"{page[1]}/api/snapshot", headers={"Authorization": f"Basic {user}"})

@@ -182,6 +182,7 @@ def test_why_a_device_left_is_on_the_page_and_in_the_log(served: Running, body: 
     now = looked(served)
     assert now["left_because"] == {why: 1}
     assert now["running_out"] == 0, "it is no member any more"
+    assert now["spent_lately"] == (why == LEAVING["budget"])
     assert f"no device is a member any more; left have: 1 ({why})" in troubles(now)
 
 

@@ -58,7 +58,7 @@ def test_states_are_told_apart_as_rounds_are_closed_by_them():
     wanted = {"here": [0, 1, 6, 7, 8, 9], "gone": [2, 3], "left": [4, 5]}
     assert {state: slots(device_list(roll, state=state)) for state in wanted} == wanted
     assert wanted["here"] == [slot for slot in range(10) if roll.is_awaited(slot)]
-    assert len(wanted["gone"]) == roll.gone()
+    assert len(wanted["gone"]) == len(roll.gone())
     counts = device_list(roll, state="gone")["counts"]
     assert counts == {state: len(which) for state, which in wanted.items()}, "of all, whatever state is asked for"
 

@@ -90,6 +90,11 @@ def test_a_certificate_stands_under_what_it_covers(tmp_path, mechanism, shown, h
         assert found[f"turnout_account_{name}"] == {"": value}
 
 
+def test_why_devices_have_left_is_counted():
+    found = parsed(exposition(usual(left_because={"revoked": 3, "it gave no reason": 1})))
+    assert found["turnout_left"] == {'why="revoked"': 3, 'why="it gave no reason"': 1}
+
+
 def test_what_is_not_there_is_left_out():
     operated = FakeOperated(hard_limit=None)
     found = parsed(exposition(operated.snapshot()))
@@ -117,14 +122,23 @@ def usual(**changes):
     ("changes", "said"),
     [
         ({"frozen": True}, "frozen"),
-        ({"gone": 1200}, "all are gone"),
+        ({"gone": 1200}, "devices are gone: all are gone"),
+        ({"gone": 120}, "devices are gone: 120 of 1,200 have not reported lately"),
+        ({"gone": 2, "members": 9, "gone_at": {"hall 2": 1, "no site": 1}}, "lately (hall 2: 1, no site: 1)"),
+        ({"spent_lately": 1}, "reports are spent: 1 device has left for good in the last 3 days"),
         ({"open_seconds": 100.0}, "does not close"),
         ({"open_seconds": 100.0, "mode": "draining"}, "does not close"),
         (
             {"capacity": 100.0, "members": 9, "gone": 3, "returning": 1, "reachable": [2.4, 6.6]},
             "capacity of 100 cannot be met: the 5 devices that can be counted on have a turnout of",
         ),
-        ({"capacity": 1.0, "members": 9, "reachable": [2.4, 6.6]}, "of 2.4 to 6.6 on average, whatever the signal"),
+        (
+            {"capacity": 1.0, "members": 9, "reachable": [2.4, 6.6]},
+            "of 2.4 to 6.6 on average, and no setting of the signal brings 1 from",
+        ),
+        ({"gone": 600, "mode": "paused"}, "devices are gone: 600"),
+        ({"spent_lately": 2, "mode": "stopped"}, "reports are spent: 2 devices have"),
+        ({"capacity": 1.0, "members": 9, "reachable": [2.4, 6.6], "mode": "paused"}, "cannot be met"),
         ({"signal": 1e6, "most_signal": 1e6}, "at its bound"),
     ],
 )
@@ -142,8 +156,10 @@ def test_trouble(changes, said):
         {"members": 0, "heard": 0, "gone": 0, "open_seconds": 1e6},
         {"faults": {"full disk": 3}},
         {"late": 600},
-        {"capacity": 100.0, "members": 9, "reachable": [2.4, 6.6], "waiting_for": 50},
-        {"capacity": 6.6, "members": 9, "reachable": [2.4, 6.6]},
+        {"gone": 119},
+        {"gone": 1, "members": 9},
+        {"capacity": 100.0, "members": 9, "gone": 0, "reachable": [2.4, 6.6], "waiting_for": 50},
+        {"capacity": 6.6, "members": 9, "gone": 0, "reachable": [2.4, 6.6]},
     ],
 )
 def test_no_trouble(changes):

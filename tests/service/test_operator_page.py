@@ -138,6 +138,7 @@ def test_capacity_and_modes_by_keyboard(desk):
     view.wait("#done.good")
     assert operated.capacity == 450
     view.wait("#changes td:text('600 -> 450')")
+    assert re.fullmatch(r"When \(\S+\)", view.text("when")), "times have their zone"
 
     view.page.focus("[data-mode=stopped]")
     keys.press("Enter")
@@ -149,6 +150,7 @@ def test_capacity_and_modes_by_keyboard(desk):
         view.page.click(f"[data-mode={mode}]")
         view.wait(f"#mode:text('{word}')")
         assert operated.mode == mode
+        assert ("the last that closed" in view.text("turnout-note")) == (mode == "paused")
     view.page.click("[data-mode=stopped]")
     view.page.click("#ask-yes")
     view.wait("#mode:text('Stopping')")
@@ -158,12 +160,34 @@ def test_capacity_and_modes_by_keyboard(desk):
     view.assert_healthy(server)
 
 
+def test_a_capacity_above_the_hard_limit_is_refused_without_a_question(desk):
+    desk.page.fill("#capacity", "701")
+    desk.page.click("#capacity-form button")
+    desk.wait("#done.bad")
+    assert "must be at most the hard limit of 700" in desk.text("done")
+    assert not desk.page.is_visible("#ask")
+
+
+def test_a_long_word_in_the_audit_log_fits_a_phone(browser):
+    operated = FakeOperated(rounds=3)
+    operated.note("command line", "rules", "a" * 47)
+    with served(operated) as server, opened(browser, server, width=WIDTHS["phone"]) as view:
+        view.wait(f"#changes td:text('{'a' * 47}')")
+        assert view.overflow() <= 0
+        assert view.page.evaluate("document.getElementById('changes').getBoundingClientRect().right") <= WIDTHS["phone"]
+
+
 def test_what_is_refused_is_said(desk):
+    desk.operated.hard_limit = None
+    desk.operated.tell()
+    desk.wait("#turnout-note:text('no hard limit')")
     desk.page.fill("#capacity", "2000000")
     desk.page.click("#capacity-form button")
     desk.page.click("#ask-yes")
-    desk.wait("#done.bad")
+    desk.wait("#done.bad:text('1000000')")
     assert "capacity must be at most 1000000" in desk.text("done")
+    desk.operated.hard_limit = 700.0
+    desk.operated.tell()
     assert len(desk.errors) == 1  # the browser's own line about the refusal
     desk.errors.clear()
 

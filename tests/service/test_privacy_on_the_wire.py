@@ -227,15 +227,16 @@ def test_logs_and_the_operators_interface_have_no_field_for_it(evidence: Evidenc
         if line.startswith(b"{"):
             logged |= {path for path, _ in leaves(json.loads(line))}
     usual = {"time", "level", "event", "part", "round", "participants", "heard", "members", "frozen", "seconds"}
-    assert logged <= usual | {"signal", "reason", "who", "detail", "device", "address", "times", "version"}
+    usual |= {"signal", "reason", "who", "detail", "device", "address", "times", "version", "devices", "sites"}
+    assert logged <= usual | {"tag", "label", "site"}
     shown = {path for path, _ in leaves(json.loads(evidence.words["/api/snapshot"]))}
     terms = "text epsilon_per_report epsilon_lifetime total_epsilon delta reports against assumptions[]"
     account = {f"account.{name}" for name in terms.split()}
     plain = "run round mode capacity hard_limit most_signal signal offered members heard late gone waiting_for frozen"
     plain += " open_seconds round_seconds deadline leader version uptime reachable[] returning beyond_reach"
     plain += " rules.version rules.since rules.next"
-    plain += " budget running_out least_reports_left"
-    counted = {path for path in shown if path.startswith(("faults.", "counters.", "left_because."))}
+    plain += " budget running_out least_reports_left spent_lately"
+    counted = {path for path in shown if path.startswith(("faults.", "counters.", "left_because.", "gone_at."))}
     assert shown - counted <= {*plain.split(), *account}
     metrics = set(re.findall(r"^turnout_(\w+)", evidence.words["/metrics"].decode(), re.MULTILINE))
     assert len(metrics) > 20

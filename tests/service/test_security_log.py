@@ -11,7 +11,10 @@ import pytest
 
 from service.running import begun, codes_for, running, send
 from service.served import eventually
+from turnout.service import tag_of
+from turnout.service.coordinator import hashed, issue_codes
 from turnout.service.logs import Log, SparingLog, start_logging
+from turnout.service.store import Names
 
 
 @pytest.fixture
@@ -42,9 +45,10 @@ def enrolled(found, code):
 class TestWhoComesGoesAndChangesSomething:
     def test_is_in_the_log_whoever_did_it(self, tmp_path, written):
         store = begun(tmp_path / "run.db")
-        codes = codes_for(store, 3)
+        codes = issue_codes(store, 3, 1, 1.0, "me", [Names(f"charger {slot}", "hall 2") for slot in range(3)])
         with running(store) as found:
             tokens = [enrolled(found, code) for code in codes]
+            tags = [tag_of(hashed(token)) for token in tokens]
             send(found.url, "POST", "/v1/leave", {}, tokens[0])
             found.call(found.coordinator.sync.withdraw, 1, "operator page", "revoked")
             for words in (["capacity", "7"], ["codes", "5"], ["pause"], ["revoke", "2"]):
@@ -52,11 +56,16 @@ class TestWhoComesGoesAndChangesSomething:
                 subprocess.run(command, check=True, timeout=60, capture_output=True)
             eventually(lambda: len(written("device revoked")) == 2)
         info = {"level": "info"}
-        assert written("device enrolled") == [info | {"device": slot, "round": 0} for slot in range(3)]
-        assert written("device left") == [info | {"who": "device", "detail": "device 0"}]
+        assert written("device enrolled") == [
+            info | {"device": slot, "tag": tags[slot], "label": f"charger {slot}", "site": "hall 2", "round": 0}
+            for slot in range(3)
+        ]
+        assert written("device left") == [
+            info | {"who": "device", "detail": "device 0, label 'charger 0', site 'hall 2'"}
+        ]
         assert written("device revoked") == [
-            info | {"who": "operator page", "detail": "device 1"},
-            info | {"who": "command line", "detail": "device 2"},
+            info | {"who": "operator page", "detail": "device 1, label 'charger 1', site 'hall 2'"},
+            info | {"who": "command line", "detail": "device 2, label 'charger 2', site 'hall 2'"},
         ]
         assert written("capacity changed") == [info | {"who": "command line", "detail": "2 -> 7"}]
         assert written("codes made") == [info | {"who": "command line", "detail": "5 of weight 1"}]
@@ -99,6 +108,16 @@ class TestWhoTries:
             assert len(written(event)) <= 4  # two seconds' worth, and a slow machine
         for kind in ("conflict", "ahead", "run"):
             assert written(f"conflict ({kind})") == [{"level": "warning", "device": 0, "times": 1}]
+
+    def test_a_device_that_was_revoked_and_does_not_know_it_is_no_fault(self, tmp_path, written):
+        store = begun(tmp_path / "run.db")
+        (code,) = codes_for(store, 1)
+        with running(store) as found:
+            token = enrolled(found, code)
+            found.call(found.coordinator.sync.withdraw, 0, "operator page", "revoked")
+            assert send(found.url, "GET", "/v1/round", None, token)[0] == 401
+        assert written("wrong token") == []
+        assert "wrong tokens" not in found.coordinator.events.faults
 
 
 class TestSparingLog:

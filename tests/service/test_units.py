@@ -1,5 +1,6 @@
 """The systemd units of `examples/fleet`, and the backup line of the operator's guide: they say what there is."""
 
+import json
 import re
 import shlex
 import shutil
@@ -53,6 +54,25 @@ def test_its_command_is_one(unit, monkeypatch):
     found.make_context(name, options)  # raises, if there is no such option
 
 
+def test_its_first_lines_name_commands_that_there_are():
+    commands: Any = typer.main.get_command(app)
+    found = [
+        shlex.split(line)
+        for unit in UNITS
+        for line in re.findall(r"^#   sudo -u turnout turnout (.*)$", unit.read_text(), re.MULTILINE)
+    ]
+    assert ["operate", "init", "/etc/turnout/fleet.toml", "--store", "/var/lib/turnout/run.db"] in found
+    for name, part, *options in found:
+        commands.commands[name].commands[part].make_context(part, options)
+
+
+def test_a_plan_s_mechanism_is_allowed_by_the_device_s_unit():
+    """A plan proposes a release for a lifetime; a device that does not allow it leaves, with its code used up."""
+    [unit] = [unit for unit in UNITS if "agent" in unit.name]
+    assert "--epsilon-per-release" in command(unit)
+    assert "--epsilon-per-release" in unit.read_text().split("# <-")[1], "among the lines to correct"
+
+
 def test_both_units_are_as_hard():
     sandboxes = []
     for unit in UNITS:
@@ -74,9 +94,11 @@ def test_the_coordinator_s_unit_goes_on_with_a_run_whose_capacity_was_changed(tm
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         said = [process.stdout.readline() for _ in range(3)]
         process.send_signal(signal.SIGTERM)
-        _, logged = process.communicate(timeout=30)
+        printed, logged = process.communicate(timeout=30)
     assert "devices connect to https://0.0.0.0:" in said[1]
     assert "operator.password" in said[2]
+    assert all(json.loads(line)["event"] for line in [*said, *printed.splitlines(), *logged.splitlines()])
+    assert '"stopped: the open round stays open; start it again to continue"' in printed
     assert process.returncode == 0
     assert "plain HTTP" not in logged
     assert password not in "".join(said) + logged
@@ -86,9 +108,10 @@ def test_the_guide_s_backup_line_makes_copies_that_restore(tmp_path):
     begun(tmp_path / "run.db").close()
     [line] = re.findall(r"```text\n(17 .*)\n```", (ROOT / "docs" / "operating.md").read_text())
     line = re.sub(r"/var/(lib|backups)/turnout", str(tmp_path), line).replace("\\%", "%")
+    line = line.replace("/usr/local/bin/turnout", str(TURNOUT))
     *when, user, rest = line.split(maxsplit=6)
     assert (len(when), user) == (5, "turnout")
-    shell = {"PATH": f"{TURNOUT.parent}:/usr/bin:/bin"}
+    shell = {"PATH": "/usr/bin:/bin"}  # as cron has it
     subprocess.run(["sh", "-euc", rest], env=shell, timeout=60, check=True, capture_output=True)
     [copy] = tmp_path.glob("run-*.db")
     assert re.fullmatch(r"run-\d{8}T\d{4}\.db", copy.name)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 import tomllib
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -13,6 +15,9 @@ from turnout.errors import invalid
 
 if TYPE_CHECKING:
     from turnout.problem import Problem
+
+
+USUAL_STORE = "turnout.db"
 
 
 def one_of(*names: str) -> Callable[[str], list[str]]:
@@ -131,6 +136,17 @@ OPTIONS = {
 """The options that give a setting; any other is given with --set. For what is missing."""
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
+
+
+def operator_command(words: str, store: str) -> str:
+    """A command for the operator to type next, with the store unless it is the usual one; a password is left out.
+
+    Example:
+        >>> operator_command("operate resume", "run.db")
+        '`turnout operate resume --store run.db`'
+    """
+    place = re.sub(r"(://[^/@:]*):[^/@]*@", r"\1:PASSWORD@", store)
+    return f"`turnout {words}`" if store == USUAL_STORE else f"`turnout {words} --store {shlex.quote(place)}`"
 
 
 def read_changes(changes: list[str]) -> dict[str, Any]:

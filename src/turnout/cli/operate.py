@@ -34,6 +34,7 @@ Search = Annotated[
 ]
 Called = Annotated[str, typer.Argument(help="The device's number, tag or label, as `devices` lists it.")]
 WHO = "command line"
+STATES = ("here", "gone", "left")
 LONGEST_WAIT = 10.0
 """Seconds to wait for a run that is being begun."""
 
@@ -228,6 +229,10 @@ def devices(
     site: Annotated[
         str | None, typer.Option(help="Only the devices of this site; an empty one: of none.", show_default=False)
     ] = None,
+    state: Annotated[
+        str,
+        typer.Option(help="Only those that are here, gone or left.", autocompletion=choices.one_of(*STATES, "all")),
+    ] = "all",
     search: Search = "",
     as_json: choices.AsJson = False,
 ) -> None:
@@ -238,7 +243,8 @@ def devices(
     from turnout.service.coordinator import device_list, roll_of, why_left
 
     run = opened(store)
-    found, why = device_list(roll_of(run), site=site, search=search, page=None)["devices"], why_left(run.changes())
+    found = device_list(roll_of(run), state=state, site=site, search=search, page=None)["devices"]
+    why = why_left(run.changes())
     for line in found:
         del line["missed"]  # only a running coordinator counts all of them
         line["why"] = why.get(line["number"]) if line["left"] is not None else None
@@ -323,6 +329,10 @@ def capacity(
     typer.echo(f"capacity {opened(store).change(WHO, capacity=value).capacity:g}")
 
 
+def _resume(location: str) -> str:
+    return choices.operator_command("operate resume", location)
+
+
 def _set_mode(location: str, mode: str, told: str) -> None:
     opened(location).change(WHO, mode=mode)
     typer.echo(told)
@@ -331,7 +341,7 @@ def _set_mode(location: str, mode: str, told: str) -> None:
 @app.command()
 def pause(store: Location = "turnout.db") -> None:
     """Close no more rounds; participations end with their leases."""
-    _set_mode(store, "paused", "paused: leases end by themselves; `turnout operate resume` continues")
+    _set_mode(store, "paused", f"paused: leases end by themselves; {_resume(store)} continues")
 
 
 @app.command()
@@ -343,7 +353,7 @@ def resume(store: Location = "turnout.db") -> None:
 @app.command()
 def drain(store: Location = "turnout.db") -> None:
     """Close the open round as usual, then pause."""
-    _set_mode(store, "draining", "draining: the open round is the last one until `turnout operate resume`")
+    _set_mode(store, "draining", f"draining: the open round is the last one until {_resume(store)}")
 
 
 @app.command()
@@ -365,7 +375,7 @@ def log(store: Location = "turnout.db", as_json: choices.AsJson = False) -> None
 
 def moment(at: float) -> str:
     """A wall clock's time, in UTC."""
-    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%S")
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
 @app.command()
@@ -447,11 +457,14 @@ def restore(
     control, place = found.control, store.rpartition("@")[2]
     typer.echo(f"{place}: run {found.run.name} is restored, and paused")
     typer.echo(
-        f"as of {moment(found.as_of)} UTC: round {found.round}, capacity {control.capacity:g}, mode {control.mode}, "
+        f"as of {moment(found.as_of)}: round {found.round}, capacity {control.capacity:g}, mode {control.mode}, "
         f"{found.members} members"
     )
     typer.echo(
         "undone: every enrolment, revocation, code, name, capacity, mode and version of the rules since then; codes "
         "used or voided since are valid again"
     )
-    typer.echo("next: `turnout operate revoke` what was revoked since, `turnout serve`, then `turnout operate resume`")
+    revoke, serve, resume = (
+        choices.operator_command(words, store) for words in ("operate revoke DEVICE", "serve", "operate resume")
+    )
+    typer.echo(f"next: {revoke} for what was revoked since, {serve}, then {resume}")

@@ -61,25 +61,27 @@ def init(
     given = serving.rules_given(settings, rules, changes or [])
     kept = open_store(store, create=True)
     try:
-        _begin(kept, run, given, store.rpartition("@")[2])
+        _begin(kept, run, given, store)
     finally:
         kept.close()  # a store that was made for a run that is refused is removed
 
 
-def _begin(kept: Store, run: str | None, given: dict[str, Any], place: str) -> None:
+def _begin(kept: Store, run: str | None, given: dict[str, Any], location: str) -> None:
     from turnout.service.coordinator import begin_or_continue
     from turnout.service.store import AlreadyBegun
 
+    place = location.rpartition("@")[2]
     if kept.run() is None:
         with suppress(AlreadyBegun):  # another process has begun it just now
-            made = begin_or_continue(kept, run, given)
-            typer.echo(f"run {made.name} begins in {place}: start it with `turnout serve`")
+            made, serve = begin_or_continue(kept, run, given), choices.operator_command("serve", location)
+            typer.echo(f"run {made.name} begins in {place}: start it with {serve}")
             return
     asked = given.pop("capacity", None)  # no rule: it may have been changed since
     typer.echo(f"run {begin_or_continue(kept, run, given).name} is in {place} already, with these rules: no change")
     now = kept.control().capacity
     if asked is not None and asked != now:
-        typer.echo(f"note: its capacity is {now:g}, not {asked:g}: `turnout operate capacity` changes it", err=True)
+        change = choices.operator_command("operate capacity", location)
+        typer.echo(f"note: its capacity is {now:g}, not {asked:g}: {change} changes it", err=True)
 
 
 @app.command()
@@ -98,10 +100,16 @@ def rules(
 
     [bold]Example:[/bold] turnout operate rules --set timing.round=30 --set safety.hard_limit=700
     """
+    from turnout.service import CHANGEABLE
+
     kept = opened(store)
     given = serving.rules_given(settings, {"mechanism.epsilon": None}, changes or [])
-    if "capacity" in choices.read_changes(changes or []):
+    set_here = choices.read_changes(changes or [])
+    if "capacity" in set_here:
         raise invalid("--set", "a rule", "capacity", "use `turnout operate capacity`")
+    if "controller.initial" in set_here:  # a plan's file has it, too, where it is of no use in a living run
+        remedy = "it was the first signal, which moves since then: begin another run for it"
+        raise invalid("--set", f"one of {CHANGEABLE}", "controller.initial", remedy)
     given.pop("capacity", None)  # a plan's file has one
     if given:
         _change(kept, given, from_round, yes, as_json)
@@ -120,10 +128,11 @@ def _change(store: Store, given: dict[str, object], from_round: int | None, yes:
     new = rules_from_settings(Table(dict(wanted))).mechanism
     if new.settings() != before.rules.mechanism.settings() and not yes:
         members = sum(device.left is None for device in store.devices())
-        got = f"{before.rules.mechanism.in_words()} -> {new.in_words()}"
-        remedy = f"{members} devices are asked to agree, and who does not allow it leaves for good, its code used up; "
-        remedy += f"{fitting_fleet(new, store.control().capacity)}. Repeat with --yes"
-        raise invalid("mechanism", "changed on purpose", got, remedy)
+        raise ValueError(
+            f"this changes the mechanism from {before.rules.mechanism.in_words()} to {new.in_words()}: {members:,} "
+            f"device{'' if members == 1 else 's'} will be asked to agree, and who does not allow it leaves for good, "
+            f"its code used up; {fitting_fleet(new, store.control().capacity)}. Repeat with --yes"
+        )
     if list(differences(changed_settings(before.settings, {}), wanted)):
         made = store.change_rules(wanted, before.number, WHO, from_round or 0)
     if as_json:
@@ -133,9 +142,15 @@ def _change(store: Store, given: dict[str, object], from_round: int | None, yes:
     else:
         typer.echo(f"version {made.number} holds from round {made.since} on")
         for name, one, other in differences(before.settings, made.settings):
-            typer.echo(f"{name}: {one} -> {other}")
+            typer.echo(f"{name}: {_value(one)} -> {_value(other)}")
+        if made.rules.wait_for != before.rules.wait_for:
+            typer.echo("wait_for holds at once: the first round is open")
         if made.mechanism != before.mechanism:
             typer.echo("each device agrees to the mechanism within its owner's limits, or leaves, before it decides")
+
+
+def _value(value: object) -> str:
+    return "not set" if value is None else str(value)
 
 
 def _show(store: Store, as_json: bool) -> None:
@@ -151,7 +166,7 @@ def _show(store: Store, as_json: bool) -> None:
     for number, one in enumerate(versions):
         said = "in force" if one is now else "to come" if one.since > round else "before"
         changed = list(differences(versions[number - 1].settings, one.settings)) if number else []
-        told = ", ".join(f"{name} {old} -> {new}" for name, old, new in changed) or repr(one.rules)
+        told = ", ".join(f"{name} {_value(old)} -> {_value(new)}" for name, old, new in changed) or repr(one.rules)
         typer.echo(f"version {one.number} from round {one.since} on, {said}  {moment(one.at)}  {one.who}  {told}")
 
 

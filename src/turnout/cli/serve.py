@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from ipaddress import ip_network
 from pathlib import Path
@@ -134,7 +134,7 @@ def serve(
     [bold]Example:[/bold] turnout serve --capacity 5 --missing absent --hard-limit 8 --devices 12
     """
     _needs_extra()
-    from turnout.service import start_logging
+    from turnout.service import json_line, start_logging
     from turnout.service.coordinator import Place
 
     start_logging(log_format)
@@ -145,7 +145,11 @@ def serve(
     proxies, names = tuple(trusted_proxy or _usual_proxies()), tuple(operator_name or ())
     listener = Place(host, port, certificate, key, (), most_connections, proxies)
     operator = Place(operator_host, operator_port, operator_certificate, operator_key, names, 1000, proxies)
-    _serve(store, run, rules_given(settings, rules, changes or []), listener, operator, password_file)
+
+    def told(line: str) -> None:
+        typer.echo(json_line("serve", line) if log_format == "json" else line)
+
+    _serve(store, run, rules_given(settings, rules, changes or []), listener, operator, password_file, told)
 
 
 def limit_of(given: str | None) -> float | str | None:
@@ -177,13 +181,19 @@ def _needs_extra() -> None:
 
 
 def _serve(
-    store: str, run: str | None, given: dict[str, Any], devices: Place, operator: Place, password_file: Path | None
+    store: str,
+    run: str | None,
+    given: dict[str, Any],
+    devices: Place,
+    operator: Place,
+    password_file: Path | None,
+    told: Callable[[str], None],
 ) -> None:
     from turnout.service import run_in_loop
     from turnout.service.coordinator import begin_or_continue
     from turnout.service.coordinator import serve as go
     from turnout.service.http import check
-    from turnout.service.store import TAKEN, AlreadyBegun, StoreProblem, open_store
+    from turnout.service.store import RUNNING, TAKEN, AlreadyBegun, StoreProblem, open_store
 
     for place in (devices, operator):  # do not begin a run that could not be served
         check(place.listener(None))
@@ -196,19 +206,23 @@ def _serve(
         except AlreadyBegun:  # another coordinator has begun it just now
             made = begin_or_continue(opened, run, given)
         secret, checked = _password(store, password_file)
-        expected = _what_to_expect(opened)
+        mode, expected = opened.control().mode, _what_to_expect(opened)
     except BaseException:
         opened.close()  # a store that was made for a run that is refused is removed
         raise
 
     def bound(listeners: Mapping[str, Bound]) -> None:
-        typer.echo(f"run {made.name}, stored in {store.rpartition('@')[2]}")
-        typer.echo(f"devices connect to {listeners['devices'].url}")
-        typer.echo(f"operator's page {listeners['operator'].url} (user operator, password file {secret})")
-        typer.echo("\n".join(expected))
+        told(f"run {made.name}, stored in {store.rpartition('@')[2]}")
+        if mode != RUNNING:
+            resume = choices.operator_command("operate resume", store)
+            told(f"mode {mode}: no round closes until {resume}")
+        told(f"devices connect to {listeners['devices'].url}")
+        told(f"operator's page {listeners['operator'].url} (user operator, password file {secret})")
+        for line in expected:
+            told(line)
 
     run_in_loop(go(opened, devices, operator, checked, bound=bound))
-    typer.echo("stopped: the open round stays open; start it again to continue")
+    told("stopped: the open round stays open; start it again to continue")
 
 
 def _what_to_expect(store: OpenStore) -> list[str]:

@@ -14,6 +14,9 @@ from turnout.cli import choices
 HEALTHY, TROUBLED = 0, 1
 """The exit codes; like every error of a command, no answer is 2."""
 
+STANDING = "no round closes until `turnout operate resume`"
+"""What a pause means; the exit code does not tell of it, since the operator chose it."""
+
 _SECONDS = 10.0
 _LARGEST_REPLY = 4 * 2**20
 _ROUNDS = 60
@@ -106,14 +109,17 @@ def print_status(snapshot: dict[str, Any], rounds: list[dict[str, Any]], trouble
     from rich.table import Table
 
     from turnout.cli.show import print_table, sparkline
+    from turnout.service.store import PAUSED, RUNNING, STOPPED
 
     table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
-    mode = snapshot["mode"] if not troubles else f"{snapshot['mode']}, but: {'; '.join(troubles)}"
-    table.add_row("run", escape(f"{snapshot['run']}, {mode}"), style="bold yellow" if troubles else None)
+    mode = snapshot["mode"] + (f" ({STANDING})" if snapshot["mode"] in (PAUSED, STOPPED) else "")
+    told = f"{snapshot['run']}, {mode}" + (f", but: {'; '.join(troubles)}" if troubles else "")
+    table.add_row("run", escape(told), style="bold yellow" if troubles or snapshot["mode"] != RUNNING else None)
     open_for = f"open for {snapshot['open_seconds']:.0f} s, deadline {snapshot['deadline']:g} s"
     table.add_row("round", f"{snapshot['round']:,} ({open_for})")
     if snapshot["waiting_for"]:
-        table.add_row("", f"waiting for {snapshot['waiting_for']:,} more devices to enrol")
+        more = "1 more device" if snapshot["waiting_for"] == 1 else f"{snapshot['waiting_for']:,} more devices"
+        table.add_row("", f"waiting for {more} to enrol")
     limit = "no hard limit" if snapshot["hard_limit"] is None else f"hard limit {snapshot['hard_limit']:g}"
     last = f"{rounds[-1]['participants']:,}" if rounds else "none yet"
     table.add_row("turnout", f"{last}, capacity {snapshot['capacity']:g}, {limit}")
@@ -122,7 +128,7 @@ def print_status(snapshot: dict[str, Any], rounds: list[dict[str, Any]], trouble
     table.add_row("signal", f"{snapshot['signal']:.6g}")
     if rounds:
         table.add_row("", sparkline([closed["signal"] for closed in rounds]))
-    counts = f"{snapshot['heard']:,} reported, {snapshot['late']:,} late, {snapshot['gone']:,} gone"
+    counts = f"{snapshot['heard']:,} reported, {snapshot['late']:,} awaited, {snapshot['gone']:,} gone"
     table.add_row("devices", f"{snapshot['members']:,}: {counts}")
     if (rules := snapshot.get("rules")) and (rules["version"] > 1 or rules["next"]):
         coming = (

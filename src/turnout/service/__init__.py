@@ -45,7 +45,7 @@ from turnout.service.protocol import (
 )
 
 if TYPE_CHECKING:
-    from turnout.service.logs import Log, SparingLog, start_logging
+    from turnout.service.logs import Log, SparingLog, json_line, start_logging
     from turnout.service.rounds import (
         MISSING,
         NO,
@@ -64,6 +64,7 @@ if TYPE_CHECKING:
         unpack_presence,
     )
     from turnout.service.rules import (
+        CHANGEABLE,
         Rules,
         RulesVersion,
         RulesVersions,
@@ -71,12 +72,14 @@ if TYPE_CHECKING:
         Timing,
         changed_settings,
         differences,
+        in_words,
         rules_from_settings,
         settings_over,
     )
     from turnout.service.summary import KEPT_ROUNDS, Histories, Summary, summed_up
 
 __all__ = [
+    "CHANGEABLE",
     "DECLINED",
     "ENROL",
     "HEAVIEST",
@@ -125,7 +128,9 @@ __all__ = [
     "differences",
     "fields",
     "first_position",
+    "in_words",
     "is_little",
+    "json_line",
     "lasting",
     "pack_codes",
     "position_after",
@@ -151,6 +156,7 @@ __getattr__, _ = lazy(
         "logs": (
             "Log",
             "SparingLog",
+            "json_line",
             "start_logging",
         ),
         "rounds": (
@@ -171,6 +177,7 @@ __getattr__, _ = lazy(
             "unpack_presence",
         ),
         "rules": (
+            "CHANGEABLE",
             "Rules",
             "RulesVersion",
             "RulesVersions",
@@ -178,6 +185,7 @@ __getattr__, _ = lazy(
             "Timing",
             "changed_settings",
             "differences",
+            "in_words",
             "rules_from_settings",
             "settings_over",
         ),

@@ -134,6 +134,17 @@ class JsonLines(logging.Formatter):
         return json.dumps(line, default=str)
 
 
+def json_line(part: str, event: str) -> str:
+    """What a program prints beside its log, as a line of it.
+
+    Example:
+        >>> json.loads(json_line("serve", "run test, stored in turnout.db"))["event"]
+        'run test, stored in turnout.db'
+    """
+    known = {"name": f"turnout.{part}", "levelname": "INFO", "msg": "%s", "args": (event,)}
+    return JsonLines().format(logging.makeLogRecord(known))
+
+
 class _HumanLines(logging.Formatter):
     """`14:05:59 warning  devices are late  late=17`, with what could steer a terminal made visible.
 

@@ -286,11 +286,13 @@ FIXED = {
     "delta": "every total that was shown was at this delta",
     "observer": "it is a promise that devices were told when they joined",
     "assuming": "it is a promise that devices were told when they joined",
-    "wait_for": "it holds before the first round closes, and never again",
 }
 """What no version of the rules can change, and why."""
 
-CHANGEABLE = "the mechanism, safety.hard_limit, quorum and most_signal, timing.round, deadline, lease and hold"
+CHANGEABLE = (
+    "the mechanism, safety.hard_limit, quorum and most_signal, timing.round, deadline, lease and hold, "
+    "and wait_for until the first round closes"
+)
 
 
 @dataclass(frozen=True)
@@ -408,6 +410,16 @@ def differences(has: Mapping[str, Any], given: Mapping[str, Any], path: str = ""
             yield f"{path}{name}", one, other
 
 
+def in_words(value: object) -> str:
+    """The value of a setting, as messages have it.
+
+    Example:
+        >>> in_words(None), in_words("absent"), in_words(8.0)
+        ('not set', "'absent'", '8.0')
+    """
+    return "not set" if value is None else repr(value)
+
+
 def changed_settings(has: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
     """The settings of the next version of the rules. A time that was not chosen, but followed from the round's, does so
     again.
@@ -437,7 +449,7 @@ def changed_settings(has: Mapping[str, Any], given: Mapping[str, Any]) -> dict[s
         why = FIXED.get(path) or FIXED.get(path.partition(".")[0])
         if why is not None:
             remedy = f"{why}: begin another run for it. What may change: {CHANGEABLE}"
-            raise invalid(path, f"{one!r}, as the run began with it", repr(other), remedy)
+            raise invalid(path, f"{in_words(one)}, as the run began with it", in_words(other), remedy)
     return found
 
 

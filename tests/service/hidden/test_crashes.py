@@ -126,7 +126,7 @@ def test_with_an_unruly_network_the_chains_are_equal_and_go_on(beginning):
 
 @pytest.mark.deployment
 def test_with_unruly_networks_for_long(beginning):
-    for seed in range(16, 1500):
+    for seed in range(16, 500):
         unruly(beginning, seed)
 
 

@@ -210,14 +210,18 @@ class DeviceApp:
 
     async def _device(self, scope: Scope, now: float) -> tuple[int, Answer | None]:
         """The slot behind the bearer token, or else what to answer."""
+        known = False
         for name, value in scope["headers"]:
             if name == b"authorization" and value[:7].lower() == b"bearer ":
-                slot = await self._requests.slot_of(value[7:].decode("latin-1"))
+                token = value[7:].decode("latin-1")
+                slot = await self._requests.slot_of(token)
                 if slot is not None:
                     return slot, None
+                known = self._requests.has_left(token)
         address = _address(scope)
-        self._events.count("wrong tokens")
-        self._log.warning("wrong token", address=address)
+        if not known:
+            self._events.count("wrong tokens")
+            self._log.warning("wrong token", address=address)
         wait = self._wrong.allow(address, now)
         return -1, _slower(wait) if wait else _NO_TOKEN
 

@@ -32,6 +32,10 @@ class DeviceRequests:
             await self._sync.up_to_date()  # it may have enrolled elsewhere a moment ago
         return slots.get(digest)
 
+    def has_left(self, token: str) -> bool:
+        """Whether a token that no member has was one's: its device may not know yet that it has left."""
+        return hashed(token) in self._sync.roll.left
+
     async def enrol(self, code: str, nonce: str) -> Welcome | None:
         """A new device, if its code is good: its token, and all that is public."""
         found = await self.enrolments.enrol(code, nonce)

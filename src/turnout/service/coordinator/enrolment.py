@@ -11,12 +11,13 @@ import secrets
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import asdict
 
 import numpy as np
 
 from turnout.algorithm import FORGIVEN
 from turnout.errors import invalid
-from turnout.service import HEAVIEST, LEAVING, MISSING, Codes, Log, Members, Offer
+from turnout.service import HEAVIEST, LEAVING, MISSING, Codes, Log, Members, Offer, tag_of
 from turnout.service.store import Change, Device, Enrolment, Names, Store, StoreProblem
 
 GONE_AFTER = FORGIVEN + 1
@@ -37,6 +38,7 @@ class Roll:
 
     Attributes:
         slots: from a token's hash to the slot, of members alone.
+        left: the hashes of the tokens of devices that are members no more.
         revision: every change up to this one has been taken; whoever knows that sets it.
         missed: rounds in a row without a report, by slot.
         few_left: the reports that are left to a device, by slot, of those that say so because they are few. Only this
@@ -45,6 +47,7 @@ class Roll:
 
     def __init__(self) -> None:
         self.slots: dict[bytes, int] = {}
+        self.left: set[bytes] = set()
         self.revision = -1
         self.missed: list[int] = []
         self.few_left: dict[int, int] = {}
@@ -70,6 +73,7 @@ class Roll:
             if device.left is None:
                 self.slots[device.token] = device.slot
             else:
+                self.left.add(device.token)
                 self.few_left.pop(device.slot, None)
             self._members = None
 
@@ -112,12 +116,13 @@ class Roll:
         self._told[slot] = left if slot not in self._told else -1
         return True
 
-    def gone(self) -> int:
-        """Members that are not waited for."""
-        return sum(
-            device.left is None and missed >= GONE_AFTER
-            for device, missed in zip(self._devices, self.missed, strict=True)
-        )
+    def gone(self) -> set[int]:
+        """The slots of members that are not waited for."""
+        return {slot for slot in self.slots.values() if self.missed[slot] >= GONE_AFTER}
+
+    def by_site(self, slots: Iterable[int]) -> dict[str, int]:
+        """How many of these devices each site has, the most first."""
+        return dict(Counter(self._devices[slot].names.site or "no site" for slot in slots).most_common())
 
 
 def why_left(changes: Iterable[Change]) -> dict[int, str]:
@@ -189,7 +194,8 @@ class EnrolmentQueue:
             return
         for device, (_, answer) in zip(found, batch, strict=True):
             if device is not None:
-                log.info("device enrolled", device=device.slot, round=device.joined)
+                names = {name: said for name, said in asdict(device.names).items() if said and name != "note"}
+                log.info("device enrolled", device=device.slot, tag=tag_of(device.token), **names, round=device.joined)
             if not answer.done():
                 answer.set_result(None if device is None else (device, offer))
 

@@ -49,6 +49,12 @@ class OpenRound:
         self._codes, self._roll = bytearray(len(roll)), roll
         self.heard, self.due = 0, sum(map(roll.is_awaited, range(len(roll))))
 
+    def take_wait_for(self, newest: RulesVersion) -> None:
+        """How many devices the first round waits for may change while it is open: nothing is decided by it."""
+        wanted = newest.rules.wait_for
+        if self.number == 0 and wanted != self.version.rules.wait_for:
+            self.version = replace(self.version, settings={**self.version.settings, "wait_for": wanted})
+
     def put(self, slot: int, participates: bool) -> Entry:
         """A device's bit: the first stands."""
         code, known = (YES if participates else NO), self._codes[slot]

@@ -11,6 +11,7 @@ import re
 import time
 from collections import Counter, deque
 from dataclasses import replace
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -18,12 +19,22 @@ import numpy as np
 from turnout.algorithm import Presence
 from turnout.errors import invalid
 from turnout.privacy import LOST_ROUNDS, LOST_RULES, PublicAccount, shown
-from turnout.service import MISSING, ClosedRound, Log, RulesVersion, budget_of, reachable, unpack_presence
+from turnout.service import (
+    LEAVING,
+    MISSING,
+    SPENT,
+    ClosedRound,
+    Log,
+    RulesVersion,
+    budget_of,
+    reachable,
+    unpack_presence,
+)
 from turnout.service.coordinator.coordinator import Coordinator
 from turnout.service.coordinator.enrolment import issue_codes, why_left
 from turnout.service.coordinator.events import at_most
 from turnout.service.coordinator.listing import MOST_SITES, code_list, device_list, one_code, site_list
-from turnout.service.operator import troubles
+from turnout.service.operator import SPENT_DAYS, told_sites, troubles
 from turnout.service.store import Change, Names
 from turnout.version import __version__
 
@@ -34,6 +45,9 @@ LOG_EVERY = 5.0
 
 REMEMBERED = 1000
 """Closed rounds that the page can draw."""
+
+SITES_TOLD = 5
+"""Sites of devices that are gone: those with the most of them."""
 
 EXACT_REPORTS = 1000
 """Up to this number of reports the account is exact; beyond, it is for up to a hundredth more, to save time."""
@@ -53,7 +67,8 @@ class Overview:
         self._account_rules()
         self._rounds: deque[dict[str, Any]] = deque(maxlen=REMEMBERED)
         self._why, self._lines = dict[int, str](), 0
-        self._troubles, self._looks = dict[str, str](), 0
+        self._spent = list[float]()  # when devices have left because their reports were spent
+        self._troubles, self._gone, self._looks = dict[str, str](), set[int](), 0
 
     async def load(self) -> None:
         """Read the last rounds from the store, and whether it was ever restored; once, before anyone looks."""
@@ -90,7 +105,7 @@ class Overview:
     def snapshot(self) -> dict[str, Any]:
         """Where the run stands, ready for JSON."""
         sync, rules, open, last = self._sync, self._sync.rules, self._sync.open, self._sync.closed.last
-        presence = unpack_presence(open.position.presence, len(sync.roll))
+        presence, gone = unpack_presence(open.position.presence, len(sync.roll)), sync.roll.gone()
         return {
             "run": sync.run.name,
             "round": open.number,
@@ -104,7 +119,8 @@ class Overview:
             "members": len(sync.roll.slots),
             "heard": open.heard,
             "late": max(0, open.due),
-            "gone": sync.roll.gone(),
+            "gone": len(gone),
+            "gone_at": dict(islice(sync.roll.by_site(gone).items(), SITES_TOLD)),
             "returning": presence.returning,
             "waiting_for": max(0, rules.wait_for - len(sync.roll)) if open.number == 0 else 0,
             "frozen": last is not None and last.frozen,
@@ -121,6 +137,7 @@ class Overview:
             "running_out": len(sync.roll.few_left),
             "least_reports_left": min(sync.roll.few_left.values(), default=None),
             "left_because": dict(Counter(self._why.values())),
+            "spent_lately": sum(time.time() - when < 86400.0 * SPENT_DAYS for when in self._spent),
             "faults": dict(self._events.faults),
             "counters": dict(self._events.counters) | {"held": len(open.held)},
         }
@@ -182,6 +199,7 @@ class Overview:
             lines = await self._sync.call(self._sync.store.changes, self._lines)
             self._lines += len(lines)
             self._why |= why_left(lines)
+            self._spent += [line.at for line in lines if LEAVING[SPENT] in why_left([line]).values()]
 
     def _log_troubles(self) -> None:
         """Log what is wrong when it begins and when it ends: an operator may look at the log alone."""
@@ -191,6 +209,16 @@ class Overview:
         for kind in self._troubles.keys() - found.keys():
             log.info("trouble is over", reason=self._troubles[kind].partition(":")[0])
         self._troubles = found
+        self._log_gone()
+
+    def _log_gone(self) -> None:
+        """Log how many devices have become silent, and how many report again, by site."""
+        roll, gone = self._sync.roll, self._sync.roll.gone()
+        back = {slot for slot in self._gone - gone if roll[slot].left is None}
+        for event, slots in (("devices are gone", gone - self._gone), ("devices are back", back)):
+            if slots:
+                log.info(event, devices=len(slots), sites=told_sites(roll.by_site(slots)), members=len(roll.slots))
+        self._gone = gone
 
     async def sites(self) -> dict[str, Any]:
         """The sites and who is there, and how many sites there are; as of `site_list`."""

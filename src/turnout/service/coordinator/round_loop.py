@@ -54,6 +54,7 @@ class RoundLoop:
         await sync.take_lead()
         every = POLL / 10 if sync.store.shared else POLL
         while not events.stopping:
+            sync.open.take_wait_for(sync.versions[-1])
             to_close = self._seconds_to_close() if sync.leads else every
             await events.woken(min(to_close, self._looked + every - sync.clock()))
             sync.open.held.release(sync.clock() - sync.rules.timing.hold)

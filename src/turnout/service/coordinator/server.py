@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from turnout.errors import invalid
-from turnout.service import check_run_name, differences, first_position, rules_from_settings, settings_over
+from turnout.service import check_run_name, differences, first_position, in_words, rules_from_settings, settings_over
 from turnout.service.coordinator.coordinator import Coordinator
 from turnout.service.coordinator.device_app import DeviceApp
 from turnout.service.coordinator.overview import Overview
@@ -70,7 +70,13 @@ def begin_or_continue(store: Store, name: str | None, given: Mapping[str, Any]) 
     if name is not None and name != run.name:
         raise invalid("run", f"{run.name!r}, as the store has it", repr(name), "begin another run in another store")
     has = _settings(store.rules()[-1].settings)
-    _refuse_other(has, _settings(settings_over(has, given)))
+    wanted = settings_over(has, given)
+    try:
+        wanted = _settings(wanted)
+    except ValueError:  # such as a round that is longer than the deadline that the run has by now: name the round
+        _refuse_other({"timing": has["timing"]}, {"timing": wanted["timing"]})
+        raise
+    _refuse_other(has, wanted)
     if capacity is not None and capacity != store.control().capacity:
         remedy = "change it with `turnout operate capacity`, or on the operator's page"
         raise invalid("capacity", f"{store.control().capacity:g}, as the store has it", capacity, remedy)
@@ -99,9 +105,9 @@ def _refuse_other(has: Mapping[str, Any], given: Mapping[str, Any]) -> None:
     found = list(differences(has, given))
     if found:
         names = ", ".join(name for name, _, _ in found)
-        have = ", ".join(f"{one!r}" for _, one, _ in found)
+        have = ", ".join(in_words(one) for _, one, _ in found)
         remedy = "leave it out; `turnout operate rules` changes what may change in a run, and says what may not"
-        raise invalid(names, f"{have}, as the store's run has it", ", ".join(f"{it!r}" for *_, it in found), remedy)
+        raise invalid(names, f"{have}, as the store's run has it", ", ".join(in_words(it) for *_, it in found), remedy)
 
 
 async def serve(

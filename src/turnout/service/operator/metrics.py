@@ -13,6 +13,12 @@ if TYPE_CHECKING:
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 """Of the text that `exposition` gives."""
 
+GONE_SHARE, FEWEST_GONE = 0.1, 2
+"""So many members must be gone to be a trouble: this share of them, and this number, unless it is all of them."""
+
+SPENT_DAYS = 3
+"""For which it is a trouble that a device has left since its reports are spent: no weekend hides it."""
+
 _GAUGES = {
     "round": "The round that is open.",
     "capacity": "The turnout that is needed in each round, in units of weight.",
@@ -100,6 +106,8 @@ class _Snapshot:
         if "run" in snapshot:
             about = {"run": snapshot["run"], "version": snapshot.get("version", "")}
             yield from _labelled("info", "Which run, and which turnout.", [(about, 1)])
+        left = [({"why": why}, count) for why, count in snapshot.get("left_because", {}).items()]
+        yield from _labelled("left", "Devices that have left, by the reason.", left)
         faults = [({"fault": name}, count) for name, count in snapshot.get("faults", {}).items()]
         yield from _labelled("faults_total", "What has gone wrong since the process began.", faults)
         counters = dict(snapshot.get("counters", {}))
@@ -137,40 +145,63 @@ def _labelled(name: str, words: str, samples: Sequence[tuple[Mapping[str, object
 def troubles(snapshot: Mapping[str, Any]) -> list[str]:
     """What is wrong now, worst first, a sentence each; an empty list means healthy.
 
-    Past faults are not listed, only counted. Nor is what the operator chose, such as a pause.
+    Past faults are not listed, only counted. Nor is what the operator chose, such as a pause: while no round closes,
+    what rounds would show is left out, and all else stays.
 
     Example:
         >>> troubles({"mode": "running", "frozen": True, "heard": 3, "members": 100})
         ['the signal is frozen: too few devices decided by it']
     """
-    if snapshot.get("mode") not in ("running", "draining"):
-        return []
-    found = []
-    members, gone = snapshot.get("members") or 0, snapshot.get("gone") or 0
-    if members and gone >= members:
-        found.append("no device has reported lately: all are gone")
+    found, closes = [], snapshot.get("mode") in ("running", "draining")
+    members = snapshot.get("members") or 0
+    found += _gone_troubles(snapshot)
     if not members and snapshot.get("left_because"):
         why = ", ".join(f"{count:,} ({words})" for words, count in snapshot["left_because"].items())
         found.append(f"no device is a member any more; left have: {why}")
-    if snapshot.get("frozen"):
+    if closes and snapshot.get("frozen"):
         found.append("the signal is frozen: too few devices decided by it")
     found += _capacity_troubles(snapshot) + _budget_troubles(snapshot)
     open_seconds, deadline = snapshot.get("open_seconds") or 0.0, snapshot.get("deadline") or math.inf
-    if members and not snapshot.get("waiting_for") and open_seconds > 2.0 * deadline + 1.0:
+    if closes and members and not snapshot.get("waiting_for") and open_seconds > 2.0 * deadline + 1.0:
         found.append(f"the round does not close: open for {open_seconds:.0f} s, its deadline is {deadline:g} s")
     return found
 
 
+def told_sites(counts: Mapping[str, int]) -> str:
+    """Devices by site, in words.
+
+    Example:
+        >>> told_sites({"hall 2": 70, "no site": 1})
+        'hall 2: 70, no site: 1'
+    """
+    return ", ".join(f"{site}: {count:,}" for site, count in counts.items())
+
+
+def _gone_troubles(snapshot: Mapping[str, Any]) -> list[str]:
+    """A share of the members is silent, which single devices on a bad network are not."""
+    members, gone = snapshot.get("members") or 0, snapshot.get("gone") or 0
+    if not members or gone < min(members, max(FEWEST_GONE, GONE_SHARE * members)):
+        return []
+    who = "all are gone" if gone >= members else f"{gone:,} of {members:,} have not reported lately"
+    sites = snapshot.get("gone_at") or {}
+    where = f" ({told_sites(sites)})" if any(site != "no site" for site in sites) else ""
+    return [f"devices are gone: {who}{where}"]
+
+
 def _budget_troubles(snapshot: Mapping[str, Any]) -> list[str]:
-    """Devices will leave soon, because their reports are spent."""
+    """Devices have left, or will leave soon, because their reports are spent."""
     from turnout.service import lasting
 
+    found, spent = [], snapshot.get("spent_lately") or 0
+    if spent:
+        who = "1 device has" if spent == 1 else f"{spent:,} devices have"
+        found = [f"reports are spent: {who} left for good in the last {SPENT_DAYS} days"]
     few, left = snapshot.get("running_out") or 0, snapshot.get("least_reports_left")
     if not few or left is None:
-        return []
+        return found
     first, members = lasting(left, snapshot.get("round_seconds")), snapshot.get("members") or 0
     remedy = "ask their owners for more (turnout join --reports NUMBER --raise-limit)"
-    return [f"few reports are left to {few:,} of {members:,} devices: the first of them has {first}; {remedy}"]
+    return [*found, f"few reports are left to {few:,} of {members:,} devices: the first of them has {first}; {remedy}"]
 
 
 def _what_would_do(capacity: float, least: float, most: float, members: int) -> str:
@@ -180,8 +211,7 @@ def _what_would_do(capacity: float, least: float, most: float, members: int) -> 
             return "It takes devices that report"
         return f"It takes {math.ceil(members * capacity / most):,} such devices, or a smaller capacity"
     fewest = math.floor(members * capacity / least)
-    elsewhere = "a box that is elsewhere (turnout operate rules)"
-    return f"It takes {fewest:,} such devices or fewer, a larger capacity, or {elsewhere}"
+    return f"It takes {fewest:,} such devices or fewer, a larger capacity, or another mechanism (turnout operate rules)"
 
 
 def _capacity_troubles(snapshot: Mapping[str, Any]) -> list[str]:
@@ -193,9 +223,10 @@ def _capacity_troubles(snapshot: Mapping[str, Any]) -> list[str]:
     if members and not snapshot.get("waiting_for") and not in_reach(capacity, least, most):
         away = (snapshot.get("gone") or 0) + (snapshot.get("returning") or 0)
         who = f"the {max(0, members - away)} devices that can be counted on" if away else f"{members} devices"
-        why = f"{who} have a turnout of {least:.4g} to {most:.4g} on average, whatever the signal"
+        why = f"{who} have a turnout of {least:.4g} to {most:.4g} on average"
+        why += f", and no setting of the signal brings {capacity:.6g} from these devices"
         remedy = _what_would_do(capacity, least, most, max(1, members - away))
-        return [f"the capacity of {capacity:.6g} cannot be met: {why}; the signal moves only back into reach. {remedy}"]
+        return [f"the capacity of {capacity:.6g} cannot be met: {why}. {remedy}"]
     if (snapshot.get("signal") or 0.0) >= (snapshot.get("most_signal") or math.inf):
         return ["the signal is at its bound, and too few participate: devices are gone, or their costs are too high"]
     return []

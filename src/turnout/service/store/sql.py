@@ -164,7 +164,7 @@ class SqlStore:
 
         Raises:
             StoreProblem: somebody else has made a version since.
-            ValueError: the hard limit would be below the capacity.
+            ValueError: the hard limit would be below the capacity, or `wait_for` would change after the first round.
         """
 
         def work(tables: Tables) -> RulesVersion:
@@ -174,6 +174,10 @@ class SqlStore:
                 return newest
             if newest.number != after:
                 raise StoreProblem(f"{self.place}: the rules were changed meanwhile: look at them, and try again")
+            if position_of(state).round > 0 and any(name == "wait_for" for name, _, _ in changes):
+                has, wanted = newest.settings.get("wait_for"), settings.get("wait_for")
+                remedy = "it holds until the first round closes, and never again: leave it as it is"
+                raise invalid("wait_for", f"{has}, as the first round had it", wanted, remedy)
             first = max(position_of(state).round + 1, since)  # and those that are still to come never hold
             made = RulesVersion(newest.number + 1, first, dict(settings), time.time(), who)
             tables.do(insertion("rules"), *version_row(made))

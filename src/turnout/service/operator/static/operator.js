@@ -25,7 +25,9 @@ const show = () => {
   by("turnout").replaceChildren(last ? number(last.participants) : "–", element("small", ` of ${number(now.capacity)}`));
   const off = last && now.capacity ? (100 * (last.participants - now.capacity)) / now.capacity : null;
   const limit = now.hard_limit === null ? "no hard limit" : `hard limit ${number(now.hard_limit)}`;
-  say("turnout-note", off === null ? limit : `${off < 0 ? "−" : "+"}${Math.abs(off).toFixed(1)} %, ${limit}`);
+  const closing = now.mode === "running" || now.mode === "draining";
+  const when = closing ? "" : `in round ${number(last ? last.round : 0)}, the last that closed: `;
+  say("turnout-note", off === null ? limit : `${when}${off < 0 ? "−" : "+"}${Math.abs(off).toFixed(1)} %, ${limit}`);
   say("mode", MODES[now.mode] || now.mode);
   by("mode").className = now.mode === "running" ? "value" : "value heed";
   say("mode-note", now.leader ? MODE_NOTES[now.mode] || "" : "another process closes rounds");
@@ -81,6 +83,8 @@ const tick = () => {
 const showLog = async () => {
   try {
     const { changes } = await ask("/api/log");
+    const zone = new Date().toLocaleTimeString("en", { timeZoneName: "short" }).split(" ").pop();
+    say("when", `When (${zone})`);
     const rows = changes.slice(-20).reverse().map((change) => {
       const row = document.createElement("tr");
       const when = new Date(1000 * change.at);
@@ -231,8 +235,13 @@ by("modes").addEventListener("click", async ({ target }) => {
 by("capacity-form").addEventListener("submit", async (event) => {
   event.preventDefault();
   const capacity = by("capacity").valueAsNumber;
-  const text = `From ${number(snapshot.capacity)} to ${number(capacity)}, from the open round on.` +
-    (snapshot.hard_limit !== null && capacity > snapshot.hard_limit ? ` The hard limit stays at ${number(snapshot.hard_limit)}: more will never be acknowledged.` : "");
+  const limit = snapshot.hard_limit;
+  if (limit !== null && capacity > limit) { // the coordinator would refuse it
+    by("done").className = "said bad";
+    say("done", `Refused: the capacity must be at most the hard limit of ${number(limit)}. turnout operate rules changes the limit.`);
+    return;
+  }
+  const text = `From ${number(snapshot.capacity)} to ${number(capacity)}, from the open round on.`;
   if (await sure(`Change the capacity to ${number(capacity)}?`, text, `Change to ${number(capacity)}`))
     await send("/api/control", { capacity }, "done", () => `Done: capacity ${number(capacity)}.`);
 });

@@ -60,8 +60,10 @@ def attack_run(
     reports = reports_of(trajectory, after=after, mechanism=mechanism, progress=progress)
     private = after or trajectory  # the run in which clients act on their own costs
     problem, settings = private.problem, private.provenance
-    if problem is None or not isinstance(problem.costs, PolynomialCosts):
+    if problem is None:
         raise NotReplayable("the run does not hold its costs: run it again with keep.state = true")
+    if not isinstance(problem.costs, PolynomialCosts):
+        raise NotReplayable("an attack infers polynomial costs, and the run has others: run it with polynomials")
     known: dict[str, Any] = {
         "weights": problem.unit_weights,
         "start": None if settings["start"] is None else Prior(**settings["start"]),

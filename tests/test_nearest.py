@@ -124,10 +124,18 @@ def test_a_piped_table_has_no_spaces_at_the_ends_of_its_lines(monkeypatch):
 
 class TestCapacity:
     def test_a_capacity_below_one_asks_whether_a_share_was_meant(self):
-        with pytest.warns(
-            UserWarning, match=r"capacity 0\.5 is .*if you mean a share, write capacity=0\.5 \* 40 \(that is 20\)"
-        ):
-            paper_population(clients=40).problem(0.5)
+        costs = paper_population(clients=40).costs
+        for made in (lambda: paper_population(clients=40).problem(0.5), lambda: Problem(costs, 0.5)):
+            with pytest.warns(UserWarning, match=r"capacity 0\.5 is .*if you mean a share, give a capacity of 20"):
+                made()
+
+    def test_numbers_that_nobody_typed_are_not_warned_of(self):
+        words = ("plan", "--clients", "400", "--capacity", "0.9", "--rounds", "20", "--budget", "8")
+        _, err = said(*words, "--observer", "noisy-sum")
+        assert [line for line in err.splitlines() if "if you mean a share" in line] == [
+            "note: capacity 0.9 is a turnout of less than 1 per round, of at most 400: "
+            "if you mean a share, give a capacity of 360"
+        ]
 
     def test_one_of_two_clients_is_no_share(self):
         with warnings.catch_warnings():

@@ -14,7 +14,7 @@ import numpy as np
 from turnout.errors import FileProblem, invalid, nearest
 from turnout.problem.costs import Array, PolynomialCosts
 from turnout.problem.drawn import DrawnCosts, drawn_paper_costs
-from turnout.problem.problem import Problem, Weights
+from turnout.problem.problem import Problem, Weights, warn_of_share
 from turnout.settings import RUN_KEYS, Table, read_toml
 
 
@@ -39,7 +39,9 @@ class Population:
 
     def problem(self, capacity: float) -> Problem:
         """The problem of meeting `capacity` with these clients."""
-        return Problem(self.costs, capacity, self.weights)
+        found = Problem(self.costs, capacity, self.weights)
+        warn_of_share(found.capacity, found.most)
+        return found
 
 
 def paper_population(seed: int = 0, clients: int = 1200) -> Population:

@@ -25,7 +25,10 @@ MODULES = [
 
 def test_the_root_is_small_and_every_name_is_there():
     names = [name for name in turnout.__all__ if not name.startswith("_")]
-    assert len(names) <= 25
+    assert len(names) <= 27
+    space: dict[str, object] = {}
+    exec("from turnout import *", space)
+    assert {"plan", "simulate", "FallingGainController"} <= set(space)  # what the README uses
     assert all(getattr(turnout, name) for name in names)
     assert dir(turnout) == turnout.__all__
     with pytest.raises(AttributeError, match="has no attribute 'nothing'"):

@@ -12,6 +12,7 @@ import turnout
 from turnout import Classical, PolynomialCosts, Problem, SelfTuningController, paper_population, simulate
 from turnout.algorithm import controller_from_settings, mechanism_from_settings
 from turnout.cli import main
+from turnout.errors import FileProblem
 from turnout.problem import population_from_table, read_population
 from turnout.settings import Table
 from turnout.simulation import run_from_settings
@@ -47,6 +48,9 @@ MISSPELT = {
     "a population": (lambda: read_population("papr"), "paper"),
     "a kind of population": (lambda: population_from_table(Table({"kind": "paper-drwan"})), "paper-drawn"),
     "a group's key": (lambda: population_from_table(Table({"groups": [{"client": 3, "cost": {"2": 1}}]})), "clients"),
+    "a population's key": (lambda: population_from_table(Table({"client": 200}, "population")), "clients"),
+    "a run's observer": (run_with(observer="noisysum"), "noisy-sum"),
+    "what a sweep draws": (sweep_with(randm={"samples": 2}), "random"),
     "a distribution": (
         lambda: population_from_table(Table({"groups": [{"clients": 3, "cost": {"2": {"unifrom": [0, 1]}}}]})),
         "uniform",
@@ -122,12 +126,41 @@ def test_a_piped_table_has_no_spaces_at_the_ends_of_its_lines(monkeypatch):
         assert not [line for line in out.splitlines() if line != line.rstrip()]
 
 
+def test_noise_is_asked_for_as_a_table_of_the_file():
+    with pytest.raises(ValueError, match=r"noise is missing for observer = 'noisy-sum': write \[noise\].* sigma = 400"):
+        run_with(observer="noisy-sum")()
+
+
+def test_a_change_after_the_end_is_noted():
+    with pytest.warns(UserWarning, match=r"nothing changes in round 5, since this run ends before it \(5 rounds\)"):
+        run_with(schedule={"capacity": [{"round": 5, "capacity": 500}]})()
+
+
+def test_a_saved_run_is_no_settings_file(tmp_path):
+    simulate(PROBLEM, Classical(), SelfTuningController(), 5).save(tmp_path / "run.npz")
+    assert "run.npz is a saved run, not settings: use --continue" in said("simulate", str(tmp_path / "run.npz"))[1]
+
+
+def test_a_table_counts_its_blank_lines(tmp_path):
+    (tmp_path / "clients.csv").write_text("x^2\n1\n\n\nmany\n")
+    with pytest.raises(FileProblem, match=r"clients\.csv: line 5: could not convert"):
+        read_population(tmp_path / "clients.csv")
+
+
 class TestCapacity:
     def test_a_capacity_below_one_asks_whether_a_share_was_meant(self):
-        with pytest.warns(
-            UserWarning, match=r"capacity 0\.5 is .*if you mean a share, write capacity=0\.5 \* 40 \(that is 20\)"
-        ):
-            paper_population(clients=40).problem(0.5)
+        costs = paper_population(clients=40).costs
+        for made in (lambda: paper_population(clients=40).problem(0.5), lambda: Problem(costs, 0.5)):
+            with pytest.warns(UserWarning, match=r"capacity 0\.5 is .*if you mean a share, give a capacity of 20"):
+                made()
+
+    def test_numbers_that_nobody_typed_are_not_warned_of(self):
+        words = ("plan", "--clients", "400", "--capacity", "0.9", "--rounds", "20", "--budget", "8")
+        _, err = said(*words, "--observer", "noisy-sum")
+        assert [line for line in err.splitlines() if "if you mean a share" in line] == [
+            "note: capacity 0.9 is a turnout of less than 1 per round, of at most 400: "
+            "if you mean a share, give a capacity of 360"
+        ]
 
     def test_one_of_two_clients_is_no_share(self):
         with warnings.catch_warnings():

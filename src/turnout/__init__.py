@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         Averaging,
         Clamp,
         Classical,
+        FallingGainController,
         IntegralController,
         Memoized,
         PaperCoin,
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     )
     from turnout.algorithm import CappedCoin as CappedCoin
     from turnout.algorithm import ClientState as ClientState
-    from turnout.algorithm import FallingGainController as FallingGainController
     from turnout.algorithm import LearnedMemoized as LearnedMemoized
     from turnout.algorithm import RandomizedResponse as RandomizedResponse
     from turnout.algorithm import SeededCoins as SeededCoins
@@ -50,11 +50,12 @@ if TYPE_CHECKING:
 
     plan: _Package
 
-# Twenty-five are listed, so that a newcomer sees the important ones; the others can be used, too.
+# These are listed, so that a newcomer sees the important ones; the others can be used, too.
 __all__ = [
     "Averaging",
     "Clamp",
     "Classical",
+    "FallingGainController",
     "IntegralController",
     "Keep",
     "Memoized",
@@ -73,6 +74,7 @@ __all__ = [
     "client_step",
     "optimum",
     "paper_population",
+    "plan",
     "plot",
     "predict",
     "read_population",

@@ -145,6 +145,16 @@ def noisy(sigma, rounds=500, seed=0, mechanism=None, problem=PROBLEM, **noise):
     )
 
 
+@pytest.mark.parametrize("sees", ["noisy-sum", "every-report"])
+def test_progress_goes_on_to_the_end(sees):
+    """It stopped in the middle, when the reports were made again."""
+    told: list[float] = []
+    list(attack_run(noisy(4.0, 250), sees=sees, progress=lambda done, total: told.append(done / total)))
+    assert told == sorted(told)
+    assert 0.5 in told
+    assert 0.85 < told[-1] <= 1.0
+
+
 def test_a_run_with_noise_gives_the_prior_and_every_report_would_give_the_costs():
     run = noisy(140.0)
     prior, sums = (errors.cost for errors in attack_run(run, [0, 500]))

@@ -103,6 +103,14 @@ def test_the_tables_of_sums_with_noise(app, few):
     assert "sums with noise go below it" in done.output
 
 
+def test_no_value_is_cut_on_a_narrow_screen(app, few, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "60")
+    done = call(app, *SMALL, "--observer", "noisy-sum", "--crowds", "40,60,80,100,200")
+    assert done.exit_code == 0, done.output
+    assert "…" not in done.output
+    assert [row for row in done.output.splitlines() if row.count(" %") > 10]
+
+
 def test_a_file_of_simulate_gives_population_and_rounds(app, few, tmp_path):
     file = tmp_path / "run.toml"
     file.write_text(

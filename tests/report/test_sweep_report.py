@@ -74,6 +74,21 @@ def test_what_the_page_says(results):
     assert "all runs" in text(sweep_page(results["seeds"], "seeds"))
 
 
+def test_noise_in_the_turnout_is_no_cost(tmp_path):
+    """Settings were ranked by how near to the optimum's cost the noise had brought the turnout."""
+    noisy = BASE | {"mechanism": {"kind": "classical"}, "rounds": 60, "start": {"average": 0.5}, "noise": {"sigma": 40}}
+    noisy |= {"controller": {"kind": "falling-gain", "initial": 10, "floor": 0.02}}
+    floors = {"controller.floor": [0.02, 0.3]}
+    found = sweep(design_from_settings(noisy | {"sweep": {"grid": floors}}), tmp_path, jobs=1)
+    for row in found.rows:
+        assert row["brought"] != pytest.approx(20, abs=0.05)
+        assert 0 < row["own_turnout_gap_percent"] < abs(row["cost_gap_percent"])
+    best = min(found.rows, key=lambda row: row["own_turnout_gap_percent"])
+    said = text(sweep_page(found, "noisy"))
+    assert f"Closest to the optimum +{best['own_turnout_gap_percent']:.2f} %" in said
+    assert "Where the sums have noise, the optimum is the one for the run" in said
+
+
 def test_the_means_are_those_of_the_rows(results):
     found = results["grid"]
     assert differing(found) == ["mechanism.kind", "mechanism.beta", "mechanism.epsilon", "capacity"]

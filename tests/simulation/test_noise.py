@@ -282,7 +282,7 @@ def test_settings_make_the_run():
         assert (made.noise, made.observer.sees) == (SumNoise(20.0), NOISY_SUM)
         np.testing.assert_array_equal(made.go().seen, run().seen)
     without = {name: value for name, value in SETTINGS.items() if name != "noise"}
-    with pytest.raises(ValueError, match="noise must be given for an observer that sees 'noisy-sum'"):
+    with pytest.raises(ValueError, match="noise is missing for observer = 'noisy-sum': write"):
         run_from_settings(Table(without | {"observer": NOISY_SUM}))
     with pytest.raises(ValueError, match=r"noise must be a turnout.SumNoise, got 20: write noise=SumNoise"):
         run(20)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from turnout import Classical, IntegralController, Keep, Schedule, Trajectory, optimum, simulate
+from turnout import Classical, IntegralController, Keep, Prior, Problem, Schedule, Trajectory, optimum, simulate
 
 
 @pytest.fixture(scope="module")
@@ -20,6 +20,19 @@ def test_the_gap_is_to_the_optimum_of_the_members(moved, paper_problem, tmp_path
     moved.save(tmp_path / "run.npz")
     again = Trajectory.load(tmp_path / "run.npz")
     assert (again.gap, again.brought) == (moved.gap, moved.brought)
+
+
+@pytest.mark.filterwarnings("ignore:costs from functions")
+def test_costs_of_ones_own_have_a_gap_too(tmp_path):
+    """They had no problem, and so no turnout of their own: `Problem(problem.costs, run.brought)` was refused."""
+    problem = Problem([lambda average, scale=scale: scale * average**2 for scale in (1.0, 2.0, 3.0, 4.0)], 2.0)
+    run = simulate(problem, Classical(), IntegralController(0.1, 1.0), 50, start=Prior(0.5))
+    assert run.problem is problem
+    assert run.brought == pytest.approx(run.average.sum())
+    best = optimum(Problem(problem.costs, run.brought))
+    assert run.gap_at_own_turnout == pytest.approx(run.cost[-1] / best.cost - 1.0)
+    run.save(tmp_path / "run.npz")
+    assert Trajectory.load(tmp_path / "run.npz").problem is None  # functions cannot be saved
 
 
 def test_there_is_none_without_the_problem_or_the_cost(paper_problem):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -56,6 +56,7 @@ def infer(
     averaging: Averaging | None = None,
     stop: int | None = None,
     checkpoints: Sequence[int] | None = None,
+    progress: Callable[[int, int], None] | None = None,
 ) -> Iterator[Estimates]:
     """Infer every client's cost from what is public: a pure function of signals and reports.
 
@@ -73,6 +74,7 @@ def infer(
         stop: the first round in which clients, their budgets spent, act on public data alone: from then on reports say
             nothing.
         checkpoints: after how many rounds to estimate; all of them, unless given. 0 is the prior alone.
+        progress: called now and then with (rounds taken in, rounds in all).
 
     Yields:
         Estimates at each checkpoint, in ascending order.
@@ -92,7 +94,7 @@ def infer(
     release = ReleaseAttack(mechanism, family, weights) if releases else None
     clients, terms = family.largest.shape
     for rounds, evidence, average in evidence_at(
-        reports, wanted, mechanism, weights, start, averaging or Averaging(), stop
+        reports, wanted, mechanism, weights, start, averaging or Averaging(), stop, progress
     ):
         found = Estimates(rounds, np.zeros((clients, terms)), average, np.empty(clients), np.empty((clients, 2)))
         if release is None:

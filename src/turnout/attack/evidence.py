@@ -5,7 +5,7 @@ It is computed by the very code that clients decide with.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -148,10 +148,12 @@ def evidence_at(
     start: Prior | None,
     averaging: Averaging,
     stop: int | None,
+    progress: Callable[[int, int], None] | None = None,
 ) -> Iterator[tuple[int, ReportEvidence, Array]]:
     """At each checkpoint: (rounds, the evidence of that many rounds, the averages after them), in one pass.
 
-    Reports from round `stop` on are decided from public data, and are passed over.
+    Reports from round `stop` on are decided from public data, and are passed over. Progress is told as (rounds taken
+    in, rounds in all).
     """
     evidence = ReportEvidence(mechanism, weights)
     done, state = 0, None
@@ -163,6 +165,8 @@ def evidence_at(
             decided = slice(1, None) if done == 0 and start is None else slice(None)
             evidence.add(reports.signals[done:block][decided], averages[decided], reports.bits[done:block][decided])
             done = block
+            if progress is not None:
+                progress(done, checkpoints[-1])
         if state is None:
             _, state = _public_averages(reports, start, averaging, 0, 0, None)
         yield checkpoint, evidence, state.average

@@ -7,7 +7,7 @@ it sends the signals of the run. (`turnout.audit` has the one that chooses signa
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -87,6 +87,7 @@ def infer_from_sums(
     averaging: Averaging | None = None,
     stop: int | None = None,
     checkpoints: Sequence[int] | None = None,
+    progress: Callable[[int, int], None] | None = None,
 ) -> Iterator[Estimates]:
     """Infer every client's cost from the opened sums and the reports of all others.
 
@@ -94,7 +95,7 @@ def infer_from_sums(
         reports: all signals and reports; of each client's own, only what is left of the sums is used.
         seen: the opened sums, shape (rounds,).
         noise: of the sums.
-        family, mechanism, weights, start, averaging, stop, checkpoints: as for `infer`.
+        family, mechanism, weights, start, averaging, stop, checkpoints, progress: as for `infer`.
 
     Yields:
         Estimates at each checkpoint, in ascending order. The averages in them, at which slopes are compared, are the
@@ -112,11 +113,7 @@ def infer_from_sums(
         >>> bool(abs(found.coefficients[0, 0] - 16.0) < 4.0)
         True
     """
-    if mechanism.releases_once:
-        remedy = "attack it as an observer of every report: such a one learns no more than the release"
-        raise invalid("mechanism", "one that releases nothing, for an observer of sums", mechanism.kind, remedy)
-    if len(seen) != reports.rounds:
-        raise invalid("seen", f"{reports.rounds} sums, as there are rounds", len(seen), "give one sum for each round")
+    _check_sums(reports, seen, mechanism)
     wanted = wanted_rounds(reports, family, checkpoints, stop)
     averaging, costs, each = averaging or Averaging(), _candidates(family), _CANDIDATES
     weight = np.broadcast_to(np.asarray(weights, dtype=np.float64), (reports.clients,))
@@ -132,8 +129,19 @@ def infer_from_sums(
                 drawn = seen[round] - weight @ bits
                 evidence.add(float(reports.signals[round]), np.repeat(weight * bits + drawn, each), sigmas[round])
                 truth = truth.after(bits, averaging)
+            if progress is not None:
+                progress(round + 1, wanted[-1])
         done = checkpoint
         yield _estimates(checkpoint, evidence, family, truth.average)
+
+
+def _check_sums(reports: Reports, seen: Array, mechanism: Mechanism) -> None:
+    """Refuse what sums say nothing about."""
+    if mechanism.releases_once:
+        remedy = "attack it as an observer of every report: such a one learns no more than the release"
+        raise invalid("mechanism", "one that releases nothing, for an observer of sums", mechanism.kind, remedy)
+    if len(seen) != reports.rounds:
+        raise invalid("seen", f"{reports.rounds} sums, as there are rounds", len(seen), "give one sum for each round")
 
 
 def _candidates(family: CostFamily) -> PolynomialCosts:

@@ -38,7 +38,7 @@ def attack_run(
         mechanism: the run's, where it is one of your own; turnout's are made again from the settings.
         sees: "every-report"; or, of a run with noise, "noisy-sum": the opened sums and the reports of all others. What
             there is to be seen, unless given: in a run with noise the opened sums.
-        progress: of making the reports again.
+        progress: of making the reports again, and then of the attack itself: each is taken for half of the work.
 
     Yields:
         The errors at each checkpoint, as they are found.
@@ -57,17 +57,20 @@ def attack_run(
     if sees not in (None, EVERY_REPORT, NOISY_SUM) or (sees == NOISY_SUM and noise is None):
         allowed = f"{EVERY_REPORT!r}; or {NOISY_SUM!r}, of a run with noise"
         raise invalid("observer", allowed, f"{sees!r}, noise {noise}", "run it with noise=SumNoise(…), or leave it out")
-    reports = reports_of(trajectory, after=after, mechanism=mechanism, progress=progress)
+    reports = reports_of(trajectory, after=after, mechanism=mechanism, progress=_half(progress, 0))
     private = after or trajectory  # the run in which clients act on their own costs
     problem, settings = private.problem, private.provenance
-    if problem is None or not isinstance(problem.costs, PolynomialCosts):
+    if problem is None:
         raise NotReplayable("the run does not hold its costs: run it again with keep.state = true")
+    if not isinstance(problem.costs, PolynomialCosts):
+        raise NotReplayable("an attack infers polynomial costs, and the run has others: run it with polynomials")
     known: dict[str, Any] = {
         "weights": problem.unit_weights,
         "start": None if settings["start"] is None else Prior(**settings["start"]),
         "averaging": Averaging(**settings["averaging"]),
         "stop": None if after is None else after.rounds,
         "checkpoints": _usual_checkpoints(trajectory.rounds) if checkpoints is None else checkpoints,
+        "progress": _half(progress, 1),
     }
     family, its = CostFamily.around(problem.costs), mechanism_of(private, mechanism)
     if noise is not None and trajectory.seen is not None and sees != EVERY_REPORT:
@@ -75,6 +78,13 @@ def attack_run(
     else:
         found = infer(reports, family, its, **known)
     return (attack_errors(estimates, problem.costs) for estimates in found)
+
+
+def _half(progress: Progress | None, number: int) -> Progress | None:
+    """What tells the progress of the first half of the work (0), or of the second (1)."""
+    if progress is None:
+        return None
+    return lambda done, total: progress(number * total + done, 2 * total)
 
 
 def _seen_by_one(trajectory: Trajectory, after: Trajectory | None, noise: SumNoise) -> tuple[Array, SumNoise]:

@@ -169,7 +169,7 @@ def _work(targets: list[Target], quiet: bool) -> tuple[Lines, bool]:
 
 
 def _show(bar: Progress, task: TaskID, done: int, total: int) -> None:
-    bar.update(task, completed=done, total=2 * total)  # making the reports again is about half of the work
+    bar.update(task, completed=done, total=total)
 
 
 def _say(lines: Lines, output: Path | None, as_json: bool, stopped: bool) -> None:

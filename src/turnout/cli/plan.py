@@ -304,8 +304,9 @@ def _table(header: list[str], rows: list[list[str]]) -> Any:
     from rich.table import Table
 
     table = Table()
-    for name in header:
-        table.add_column(name.replace("-", "-\n").replace(": ", ":\n"), justify="right")
+    for name, *cells in zip(header, *rows, strict=True):
+        told = name.replace("-", "-\n").replace(": ", ":\n")
+        table.add_column(told, justify="right", min_width=max(map(len, (*cells, *told.split())), default=None))
     for row in rows:
         table.add_row(*row)
     return table

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def summary(found: Plan, at_least: float | None = None) -> dict[str, Any]:
     """A plan as plain numbers and words."""
     goal, outlook = found.goal, found.outlook
-    low, high = outlook.band
+    percent = None if found.warning else [100.0 * value for value in (outlook.gap, *outlook.band)]
     facts: dict[str, Any] = {
         "clients": len(goal.problem),
         "capacity": goal.problem.capacity,
@@ -30,8 +30,8 @@ def summary(found: Plan, at_least: float | None = None) -> dict[str, Any]:
         "against": found.account.against,
         "assumptions": list(found.account.assumptions),
         "account": repr(found.account),
-        "cost_gap_percent": 100.0 * outlook.gap,
-        "cost_gap_band_percent": [100.0 * low, 100.0 * high],
+        "cost_gap_percent": percent and percent[0],
+        "cost_gap_band_percent": percent and percent[1:],
         "turnout_spread": outlook.forecast.spread,
         "signal": outlook.forecast.signal,
         "settling_rounds": outlook.settling_rounds,
@@ -49,7 +49,7 @@ def summary(found: Plan, at_least: float | None = None) -> dict[str, Any]:
 
 def _of_noise(found: Plan) -> dict[str, Any]:
     """What noise on the sums adds to a plan's numbers; nothing where there is none."""
-    from turnout.plan import least_clients, not_sensible, settled_again
+    from turnout.plan import least_clients, settled_again
 
     outlook, clients, capacity = found.outlook, len(found.goal.problem), found.goal.problem.capacity
     errors, tuned = outlook.forecast.errors, outlook.tuned
@@ -57,6 +57,7 @@ def _of_noise(found: Plan) -> dict[str, Any]:
         return {}
     return {
         "noise": outlook.noise.settings(),
+        "mean_turnout": outlook.mean_turnout(capacity),
         "mean_turnout_spread": errors.mean,
         "turnout_spread_by_coins": tuned.coins,
         "settled_again_within": settled_again(found.goal, outlook, found.start),
@@ -65,7 +66,7 @@ def _of_noise(found: Plan) -> dict[str, Any]:
             for each in tuned.choices
         ],
         "least_clients": least_clients(outlook, clients, capacity),
-        "warning": not_sensible(outlook, clients, capacity),
+        "warning": found.warning,
     }
 
 
@@ -115,30 +116,37 @@ def _other(offer: Any) -> dict[str, Any]:
 
 def print_forecast(found: Plan, facts: dict[str, Any]) -> None:
     """Start, cost and turnout."""
-    low, high = facts["cost_gap_band_percent"]
     typer.echo(f"start       a public average of {found.start.average:.3g}, worth {found.start.rounds:g} rounds")
-    of = " of its own turnout" if "noise" in facts else ""
-    cost = f"{facts['cost_gap_percent']:.2f} % above the optimum{of}"
-    typer.echo(f"cost        {cost} (95 % interval: {low:.2f} to {high:.2f} %)")
-    typer.echo(f"turnout     {facts['capacity']:,.10g} ± {facts['turnout_spread']:,.1f}")
-    if "noise" in facts:
-        _print_noise(facts)
-    if "hard_limit" in facts:
-        told = facts["hard_limit"]["in_words"].replace(". ", ".\n            ")
-        typer.echo(f"hard limit  {told}")
+    typer.echo(f"cost        {_cost(facts)}")
+    settled = " in a round of this run, once settled" if "noise" in facts else ""
+    typer.echo(f"turnout     {facts['capacity']:,.10g} ± {facts['turnout_spread']:,.1f}{settled}")
     if "at_least" in facts:
         often = 100 * facts["chance_of_at_least"]
         typer.echo(f"            at least {facts['at_least']:g} participate in {often:.1f} % of the rounds")
+    if "noise" in facts:
+        _print_noise(facts)
+    if found.goal.hard_limit is not None:
+        told = facts["hard_limit"]["in_words"].replace(". ", ".\n            ")
+        typer.echo(f"hard limit  {told}")
+
+
+def _cost(facts: dict[str, Any], interval: bool = True) -> str:
+    """The expected cost, where there is a forecast of it."""
+    if facts["cost_gap_percent"] is None:
+        return "no forecast: too much noise for this crowd"
+    low, high = facts["cost_gap_band_percent"]
+    told = f"{facts['cost_gap_percent']:.2f} % above the optimum{' of its own turnout' if 'noise' in facts else ''}"
+    return f"{told} (95 % interval: {low:.2f} to {high:.2f} %)" if interval else told
 
 
 def _print_noise(facts: dict[str, Any]) -> None:
     """What the noise does to the turnout, and which crowd it takes."""
-    coins, mean = facts["turnout_spread_by_coins"], facts["mean_turnout_spread"]
-    typer.echo(f"            by the coins alone ± {coins:,.1f}; its mean over the whole run is off by ± {mean:,.1f}")
+    coins, mean, off = (facts[name] for name in ("turnout_spread_by_coins", "mean_turnout", "mean_turnout_spread"))
+    typer.echo(f"            by the coins alone ± {coins:,.1f}; its mean over the whole run: {mean:,.1f} ± {off:,.1f}")
     for change, within in facts["settled_again_within"].items():
         soon = "not settled again before the end" if within is None else f"settled again within {within:,} rounds"
         typer.echo(f"            {soon} if {change} at half-time")
-    typer.echo("            once settled, by the gain floor:")
+    typer.echo("            in the long run, by the gain floor:")
     for each in facts["gain_floors"]:
         chosen = "chosen: " if each["floor"] == facts["controller"]["floor"] else ""
         typer.echo(
@@ -162,8 +170,7 @@ def write_settings(path: Path, settings: dict[str, Any], facts: dict[str, Any]) 
     """The settings as TOML, with the forecast as a comment."""
     from turnout.files import whole_file
 
-    of = " of its own turnout" if "noise" in facts else ""
-    lines = [f"# {facts['account']}", f"# expected: {facts['cost_gap_percent']:.2f} % above the optimum{of}"]
+    lines = [f"# {facts['account']}", f"# expected: {_cost(facts, interval=False)}"]
     tables = {name: value for name, value in settings.items() if isinstance(value, dict)}
     lines += [f"{name} = {_toml(value)}" for name, value in settings.items() if name not in tables]
     for name, table in tables.items():

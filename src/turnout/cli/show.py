@@ -142,10 +142,14 @@ def print_summary(trajectory: Trajectory, facts: dict[str, Any]) -> None:
 
 
 def print_table(table: Any) -> None:
-    """A table on the screen; in a pipe or a file without the spaces that fill its lines."""
+    """A table on the screen; in a pipe or a file without the spaces that fill its lines.
+
+    It is wider than the screen where a value would be cut.
+    """
     from rich.console import Console
 
     console = Console(highlight=False)
+    console.width = max(console.width, Console(width=10_000).measure(table).minimum)
     if console.is_terminal:
         console.print(table)
         return

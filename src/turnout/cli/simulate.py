@@ -56,6 +56,8 @@ def simulate(
         others = (settings, population, clients, population_seed, capacity, mechanism, beta, controller, gain, initial)
         run = _continued(resume, rounds, engine, (*others, epsilon, seed, every, changes))
     else:
+        if settings is not None and settings.suffix == ".npz":
+            raise ValueError(f"{settings} is a saved run, not settings: use --continue {settings} to continue it")
         values = read_toml(settings) if settings else {}
         choices.choose_population(values, population, clients, population_seed, capacity)
         if {mechanism, epsilon, beta} != {None}:

@@ -2,6 +2,10 @@
 
 Forecasts come from `turnout.theory`, accounts from `turnout.privacy`. The package can be called: `turnout.plan(…)` is
 its function `plan`.
+
+    >>> from turnout import paper_population, plan
+    >>> plan(paper_population().problem(600), rounds=500, budget=3.0, observer="sum").mechanism.kind
+    'clamp'
 """
 
 import sys

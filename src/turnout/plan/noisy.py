@@ -58,15 +58,23 @@ class NoiseMaker(Maker):
         return self.outlook(epsilon).gap
 
     def unfit(self, epsilon: float) -> str:
-        """Why it cannot be used: also where the noise is so large that there is no forecast."""
+        """Why it cannot be used: also where the noise is so large that there is no forecast.
+
+        A goal with a budget is told if it is not sensible. One without a budget has a larger total instead.
+        """
         told, problem = super().unfit(epsilon), self.goal.problem
-        if told or error_by_noise(self.outlook(epsilon)) <= TOO_WRONG * problem.capacity:
+        most = SENSIBLE if self.goal.budget is None else TOO_WRONG
+        if told or error_by_noise(self.outlook(epsilon)) <= most * problem.capacity:
             return told
         least = least_clients(self.outlook(epsilon), len(problem), problem.capacity)
         return (
-            f"the noise makes the turnout wrong by more than {100 * TOO_WRONG:.0f} %, and there is no forecast "
+            f"the noise makes the turnout wrong by more than {100 * most:.0f} %, and there is no forecast "
             f"(sensible from some {least:,} such clients on)"
         )
+
+    def not_sensible(self, epsilon: float) -> str:
+        """Why the noise is too much for this crowd."""
+        return not_sensible(self.outlook(epsilon), len(self.goal.problem), self.goal.problem.capacity)
 
     def offer(self, epsilon: float, against_it: str = "") -> Offer:
         """The offer at this epsilon."""
@@ -138,22 +146,36 @@ def settled_again(goal: Goal, found: Outlook, start: Prior) -> dict[str, int | N
 def least_clients(found: Outlook, clients: int, capacity: float) -> int:
     """The smallest crowd of such clients, with the same share of them wanted, for which the noise is sensible.
 
-    What the noise adds to the turnout's variance hardly depends on the number of clients, since the server's gain is
-    relative to the capacity.
+    The server's gain is tuned for each crowd anew: a smaller crowd needs a smaller one.
 
     Args:
         found: the outlook of a plan with noise.
         clients: how many it is for.
         capacity: of each round.
     """
-    return max(2, math.ceil(clients * error_by_noise(found) / (SENSIBLE * capacity)))
+    tuned = found.tuned
+    assert tuned is not None  # a plan with noise
+    now = error_by_noise(found) / tuned.by_noise()  # of this run, to that in the long run
+
+    def is_sensible(crowd: float) -> bool:
+        times = crowd / clients
+        return now * tuned.by_noise(times) <= SENSIBLE * times * capacity
+
+    low, high = 1, 2
+    while not is_sensible(high):
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if is_sensible(middle) else (middle, high)
+    return high
 
 
 def not_sensible(found: Outlook, clients: int, capacity: float) -> str:
     """Why this noise is too much for this crowd; empty if it is not, or where there is none. Arguments as above."""
     if found.tuned is None or error_by_noise(found) <= SENSIBLE * capacity:
         return ""
-    alone, both = (100.0 * error / capacity for error in (error_by_noise(found), found.forecast.spread))
+    noise = error_by_noise(found)
+    alone, both = (100.0 * error / capacity for error in (noise, math.hypot(noise, found.tuned.coins)))
     return (
         f"not sensible for {clients:,} clients: the noise alone makes the turnout wrong by {alone:.2g} % (with the "
         f"clients' coins: {both:.2g} %). Take {least_clients(found, clients, capacity):,} such clients, a larger "
@@ -162,9 +184,11 @@ def not_sensible(found: Outlook, clients: int, capacity: float) -> str:
 
 
 def error_by_noise(found: Outlook) -> float:
-    """The turnout's root mean square error by the noise alone."""
-    assert found.tuned is not None  # a plan with noise
-    return math.sqrt(max(0.0, found.forecast.spread**2 - found.tuned.coins**2))
+    """The standard deviation of the settled turnout by the noise alone."""
+    errors, tuned = found.forecast.errors, found.tuned
+    assert errors is not None and tuned is not None  # noqa: PT018 (a plan with noise)
+    late = errors.deviation[-1 if errors.settling_rounds is None else errors.settling_rounds :]
+    return math.sqrt(max(0.0, float(np.mean(np.square(late))) - tuned.coins**2))
 
 
 def all_makers(goal: Goal) -> list[Maker]:

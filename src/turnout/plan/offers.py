@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from statistics import NormalDist
 
 import numpy as np
 
@@ -40,7 +41,7 @@ class Outlook:
         controller: the server that it is made for.
         settling_rounds: until the turnout stays near the capacity; None: longer than planned for.
         noise: on the sums that the server sees; None: it sees exact sums. With noise, the gap is above the optimum of
-            the run's own mean turnout, which differs from the capacity by some `forecast.errors.mean`.
+            the run's own mean turnout: see `mean_turnout`.
         tuned: with noise, how the gain floor was chosen.
 
     Example:
@@ -69,11 +70,21 @@ class Outlook:
         # Above the optimum of its own turnout no run is below 0.
         return (low, high) if self.noise is None else (max(0.0, low), high)
 
-    def chance_of_at_least(self, number: float, capacity: float) -> float:
-        """The probability of at least so many participants, once the turnout has settled (it is close to normal).
+    def mean_turnout(self, capacity: float) -> float:
+        """The expected mean turnout over the whole run. A run with noise differs from it by `forecast.errors.mean`."""
+        errors = self.forecast.errors
+        return capacity if errors is None else capacity + float(np.mean(errors.bias))
 
-        An infinite spread (an unstable loop) gives a half.
+    def chance_of_at_least(self, number: float, capacity: float) -> float:
+        """The share of rounds with at least so many participants: of all rounds with noise, else of the settled ones.
+
+        The turnout is close to normal. An infinite spread (an unstable loop) gives a half.
         """
+        errors = self.forecast.errors
+        if errors is not None:
+            above = (capacity + errors.bias - (number - 0.5)) / np.maximum(errors.deviation, 1e-9)
+            normal = NormalDist()
+            return float(np.mean([normal.cdf(value) for value in above.tolist()]))
         if math.isinf(self.forecast.spread):
             return 0.5
         return 0.5 * math.erfc((number - 0.5 - capacity) / (math.sqrt(2.0) * self.forecast.spread))
@@ -224,6 +235,10 @@ class Maker:
         capacity = self.goal.problem.capacity
         meets = least * (1.0 + 1e-9) < capacity < most * (1.0 - 1e-9) or most == self.goal.problem.most
         return "" if meets else "its coin alone misses the capacity"
+
+    def not_sensible(self, epsilon: float) -> str:
+        """Why its forecast does not hold with this epsilon; empty if it does."""
+        return ""
 
     def gap(self, epsilon: float) -> float:
         """The expected gap after the planned rounds (in the limit, where that makes no difference)."""

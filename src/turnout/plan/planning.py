@@ -11,10 +11,12 @@ from turnout.algorithm import MECHANISMS, Mechanism, Prior
 from turnout.display import card, off
 from turnout.errors import TurnoutError, check_kind, nearest
 from turnout.plan.goal import Goal
-from turnout.plan.noisy import HardLimit, NoiseMaker, all_makers, hard_limit
+from turnout.plan.noisy import HardLimit, NoiseMaker, all_makers, hard_limit, not_sensible
 from turnout.plan.offers import LARGEST, Maker, Offer, Outlook, largest_within, smallest_within
 from turnout.privacy import NOISY_SUM, PUBLIC_DESIGN, SUM, Account, shown
 from turnout.problem import Problem
+
+_NO_FORECAST = "no forecast: too much noise for this crowd"
 
 
 class Impossible(TurnoutError):
@@ -48,21 +50,27 @@ class Plan:
     others: tuple[Offer, ...]
 
     def __repr__(self) -> str:
-        return f"Plan({self.mechanism}: {self.account}; {off(self.outlook.gap)})"
+        return f"Plan({self.mechanism}: {self.account}; {_NO_FORECAST if self.warning else off(self.outlook.gap)})"
 
     def _repr_html_(self) -> str:
         low, high = self.outlook.band
+        cost = f"{off(self.outlook.gap)} (95 % interval: {100 * low:.2f} to {100 * high:.2f} %)"
         return card(
             "Plan",
             {
                 "mechanism": repr(self.mechanism),
                 "privacy": repr(self.account),
-                "cost": f"{off(self.outlook.gap)} (95 % interval: {100 * low:.2f} to {100 * high:.2f} %)",
+                "cost": _NO_FORECAST if self.warning else cost,
                 "turnout": f"{self.goal.problem.capacity:g} ± {self.outlook.forecast.spread:.1f}",
                 "controller": repr(self.outlook.controller),
                 "start": repr(self.start),
             },
         )
+
+    @property
+    def warning(self) -> str:
+        """Why the noise is too much for this crowd: then the gap does not hold. Empty if it is not too much."""
+        return not_sensible(self.outlook, len(self.goal.problem), self.goal.problem.capacity)
 
     @property
     def limit(self) -> HardLimit | None:
@@ -152,7 +160,8 @@ def _choose(goal: Goal) -> tuple[Maker, Offer, tuple[Offer, ...]]:
     rank = (lambda pair: pair[1].gap) if goal.budget is not None else (lambda pair: pair[1].total_epsilon)
     maker, chosen = min(good, key=rank)
     others = sorted((offer for _, offer in offers if offer is not chosen), key=lambda o: (o.gap, o.total_epsilon))
-    return maker, chosen, tuple(_against(offer, chosen, goal) for offer in others)
+    holds = not maker.not_sensible(chosen.epsilon)
+    return maker, chosen, tuple(_against(offer, chosen, goal, holds) for offer in others)
 
 
 def _after_the_rounds(offers: list[tuple[Maker, Offer]]) -> list[tuple[Maker, Offer]]:
@@ -184,7 +193,8 @@ def _answer(maker: Maker, goal: Goal) -> Offer:
     assert goal.gap is not None  # a goal has one of the two
     least = smallest_within(maker, goal.gap)
     if least is None:
-        return Offer(maker.name, None, against_it=f"cannot get within {100 * goal.gap:.3g} % of the optimum")
+        told = maker.unfit(LARGEST) or f"cannot get within {100 * goal.gap:.3g} % of the optimum"
+        return Offer(maker.name, None, against_it=told)
     return maker.offer(least)
 
 
@@ -193,15 +203,15 @@ def _reaches(offer: Offer, goal: Goal) -> bool:
     return within and (goal.budget is None or offer.total_epsilon <= goal.budget * (1.0 + 1e-9))
 
 
-def _against(offer: Offer, chosen: Offer, goal: Goal) -> Offer:
-    """The same offer, with the reason why it was rejected."""
+def _against(offer: Offer, chosen: Offer, goal: Goal, holds: bool) -> Offer:
+    """The same offer, with the reason why it was rejected; without the chosen one's number where it does not hold."""
     if offer.against_it:
         return offer
     when, than = _horizon(offer, goal), _horizon(chosen, goal)
-    against = f"{_measure(chosen, goal)}{'' if than == when else f' {than}'}"
+    against = f", against {_measure(chosen, goal)}{'' if than == when else f' {than}'}" if holds else ""
     of = "above the optimum" if goal.budget is not None else "for that gap"
     total = "" if goal.budget is not None else "total epsilon "
-    told = f"{total}{_measure(offer, goal)} {of} {when}, against {against}"
+    told = f"{total}{_measure(offer, goal)} {of} {when}{against}"
     return replace(offer, against_it=told)
 
 

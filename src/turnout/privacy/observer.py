@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from turnout.algorithm import Averaging, Mechanism
-from turnout.errors import check_kind, invalid
+from turnout.errors import check_kind, invalid, nearest
 from turnout.problem import Costs, PolynomialCosts
 
 if TYPE_CHECKING:
@@ -99,8 +99,10 @@ class Observer:
 
     def __post_init__(self) -> None:
         if self.sees not in (*OBSERVERS, NOISY_SUM):
+            known = (*OBSERVERS, NOISY_SUM)
             remedy = "use every-report; sum only where a trusted aggregator shows the server totals alone"
-            raise invalid("observer", " or ".join(map(repr, (*OBSERVERS, NOISY_SUM))), repr(self.sees), remedy)
+            remedy = nearest(str(self.sees), known, remedy)
+            raise invalid("observer", " or ".join(map(repr, known)), repr(self.sees), remedy)
         if self.missing not in (ABSENT, LAST):
             raise invalid("missing", f"{ABSENT!r} or {LAST!r}", repr(self.missing), "choose how silence is counted")
         if self.sees != SUM and self.honest is not None:

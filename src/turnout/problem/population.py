@@ -14,7 +14,7 @@ import numpy as np
 from turnout.errors import FileProblem, invalid, nearest
 from turnout.problem.costs import Array, PolynomialCosts
 from turnout.problem.drawn import DrawnCosts, drawn_paper_costs
-from turnout.problem.problem import Problem, Weights
+from turnout.problem.problem import Problem, Weights, warn_of_share
 from turnout.settings import RUN_KEYS, Table, read_toml
 
 
@@ -39,7 +39,9 @@ class Population:
 
     def problem(self, capacity: float) -> Problem:
         """The problem of meeting `capacity` with these clients."""
-        return Problem(self.costs, capacity, self.weights)
+        found = Problem(self.costs, capacity, self.weights)
+        warn_of_share(found.capacity, found.most)
+        return found
 
 
 def paper_population(seed: int = 0, clients: int = 1200) -> Population:
@@ -156,6 +158,8 @@ def population_from_table(table: Table, *, seed: int | None = None, clients: int
         population = read_population(table.text("file"), seed=seed, clients=clients)
     else:
         if "kind" not in table:
+            table.ignore("clients", "file", "groups", "kind")
+            table.finish()  # a misspelt key comes first
             allowed = "give kind = 'paper' or 'paper-drawn', or describe your own clients with groups or file"
             raise ValueError(f"{table.path('kind')} is missing: {allowed}")
         kind = table.text("kind")
@@ -223,7 +227,12 @@ def _read_csv(path: Path) -> Population:
     """A header `x^2,x^4,weight` and one row per client."""
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
-            rows = [row for row in csv.reader(file) if row]
+            reader = csv.reader(file)
+            rows, lines = [], []
+            for row in reader:
+                if row:
+                    rows.append(row)
+                    lines.append(reader.line_num)
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise FileProblem(f"{path}: cannot be read ({error}): check the path") from error
     if len(rows) < 2:
@@ -235,11 +244,11 @@ def _read_csv(path: Path) -> Population:
     values = np.empty((len(rows) - 1, len(header)))
     for number, row in enumerate(rows[1:]):
         if len(row) != len(header):
-            raise FileProblem(f"{path}: line {number + 2}: {len(row)} cells: give {len(header)} numbers")
+            raise FileProblem(f"{path}: line {lines[number + 1]}: {len(row)} cells: give {len(header)} numbers")
         try:
             values[number] = [float(cell) for cell in row]
         except ValueError as error:
-            raise FileProblem(f"{path}: line {number + 2}: {error}: give {len(header)} numbers") from error
+            raise FileProblem(f"{path}: line {lines[number + 1]}: {error}: give {len(header)} numbers") from error
     if len(set(header)) < len(header):
         raise FileProblem(f"{path}: a column comes twice in {header}: keep one")
     terms = [column for column, name in enumerate(header) if name != "weight"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from dataclasses import dataclass
 from functools import cached_property
@@ -51,7 +52,10 @@ class Problem:
             check_costs(self.costs)
         if self.weights is not None:
             object.__setattr__(self, "weights", _check_weights(self.weights, len(self.costs)))
-        check_capacity(self.capacity, self.most)
+        _check_range(self.capacity, self.most)
+        caller = sys._getframe(2).f_globals.get("__name__", "")  # of the generated __init__
+        if caller.partition(".")[0] != "turnout":
+            warn_of_share(self.capacity, self.most)
 
     def __len__(self) -> int:
         return len(self.costs)
@@ -98,13 +102,21 @@ def _total_cost(costs: Costs, average: Array, present: npt.NDArray[np.bool_] | N
 
 def check_capacity(capacity: float, most: int) -> None:
     """Refuse a capacity that no averages between 0 and 1 can meet; warn of one that looks like a share."""
+    _check_range(capacity, most)
+    warn_of_share(capacity, most)
+
+
+def _check_range(capacity: float, most: int) -> None:
     allowed = f"above 0 and at most {most} (the sum of all weights)"
     remedy = "choose a capacity in that range, or add clients"
     check_number("capacity", capacity, allowed, lambda given: 0.0 < given <= most, remedy)
+
+
+def warn_of_share(capacity: float, most: int) -> None:
+    """Warn of a capacity that looks like a share: one that a user gave, not one that turnout has computed."""
     if capacity < 1.0 and most > 2:
         told = f"capacity {capacity:g} is a turnout of less than 1 per round, of at most {most:,}"
-        share = f"if you mean a share, write capacity={capacity:g} * {most} (that is {capacity * most:g})"
-        warnings.warn(f"{told}: {share}", stacklevel=4)
+        warnings.warn(f"{told}: if you mean a share, give a capacity of {capacity * most:.10g}", stacklevel=4)
 
 
 def check_problem(problem: object) -> None:

@@ -157,9 +157,9 @@ def frontier_page(found: Sequence[Facts]) -> Page:
     )
     page.text(
         "To the right is less privacy: the total epsilon bounds what all reports of a client give away together. "
-        "At 1 nothing that is seen is more than 3 times as likely with one cost as with another (plus delta), at 4 55 "
-        "times, at 12 163,000 times; hundreds protect nobody. Further down is better: the cost gap is how much more "
-        "all clients pay than at the optimum."
+        "At 1 nothing that is seen is more than 3 times as likely with one cost as with another (plus delta); a total "
+        "of 4 means 55 times, 12 means 163,000 times; hundreds protect nobody. Further down is better: the cost gap is "
+        "how much more all clients pay than at the optimum."
     )
     for facts in found:
         page.heading(heading(facts))

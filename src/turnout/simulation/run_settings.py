@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from typing import Any
 
@@ -88,6 +89,11 @@ def run_from_settings(table: Table) -> Run:
     problem, rounds = population.problem(table.number("capacity")), table.whole("rounds")
     schedule = schedule_from_settings(table.table("schedule", {}))
     noise = noise_from_settings(table.table("noise")) if "noise" in table else None
+    changes = (*schedule.join, *schedule.leave, *schedule.capacity, *(first for first, _, _ in schedule.away))
+    late = min((when for when in changes if when >= rounds), default=None)
+    if late is not None:
+        told = f"schedule: nothing changes in round {late:,}, since this run ends before it ({rounds:,} rounds)"
+        warnings.warn(f"{told}: give an earlier round, or more rounds", stacklevel=2)
     run = Run(
         problem=problem,
         mechanism=mechanism_from_settings(table.table("mechanism")),
@@ -146,6 +152,8 @@ def _observer(table: Table, noise: SumNoise | None, schedule: Schedule, rounds: 
     sees, honest = table.text("observer", EVERY_REPORT), table.whole("honest", None)
     if sees == SUM and honest is None:
         honest = max(0, schedule.fewest(rounds, clients) - 2)
+    if sees == NOISY_SUM and noise is None:
+        raise ValueError(f"noise is missing for observer = {sees!r}: write [noise], and below it sigma = 400")
     return Observer(sees, honest, assuming=table.texts("assuming"), noise=noise if sees == NOISY_SUM else None)
 
 

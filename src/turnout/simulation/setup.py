@@ -61,7 +61,7 @@ class Setup:
             **self.recorder.columns(),
             state=clients.state if keep.state else None,
             controller_state=log.server.controller,
-            problem=self.problem if keep.state and isinstance(self.problem.costs, PolynomialCosts) else None,
+            problem=self.problem if keep.state else None,
             keep=keep,
             provenance=self._provenance() | {"engine": engine, "engine_reason": why},
             seen=None if log.seen is None else log.seen[:done],

@@ -126,7 +126,7 @@ class Trajectory:
         averages: of the chosen clients, shape (checkpoints, chosen).
         state: the clients' final histories, for going on.
         controller_state: the server's final state.
-        problem: what was solved, where it can be saved (polynomial costs).
+        problem: what was solved. It is saved where its costs are polynomials.
         keep: what was recorded.
         provenance: version, settings, seed and engine; of a run continued with another mechanism, its `earlier` parts.
         seen: in a run with noise, what the server saw in place of `participants`, shape (rounds,); not a number where

@@ -254,6 +254,7 @@ def _sweep_axes(table: Table) -> tuple[list[list[_Point]], set[str]]:
             single.append([{name: value} for value in _values(f"sweep.grid.{name}", leaf)])
     groups = table.sequence("together", [])
     single += [_together(f"sweep.together[{number}]", group) for number, group in enumerate(groups)]
+    table.ignore("random")  # known, also where there is none
     if "random" in table:
         axis, drawn = _random(table.take("random", dict, "a table"))
         single.append(axis)

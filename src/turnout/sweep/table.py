@@ -32,6 +32,8 @@ MEASURED: dict[str, type] = {
     "cost": float,
     "optimum_cost": float,
     "cost_gap_percent": float,
+    "brought": float,
+    "own_turnout_gap_percent": float,
     "turnout_mean": float,
     "turnout_spread": float,
     "turnout_rounds": int,
@@ -119,7 +121,7 @@ class _Prepared:
 @lru_cache(maxsize=2)  # seeds are innermost, so that runs with the same settings come one after another
 def _prepare(settings: str, asks: Asks) -> _Prepared:
     run = run_from_settings(Table(json.loads(settings)))
-    run = replace(run, keep=Keep(every=max(run.rounds, 1), state=False))
+    run = replace(run, keep=Keep(every=max(run.rounds, 1)))
     promise, total = (
         certificate(run.mechanism, run.seen_by),
         account_of(run.mechanism, run.rounds, asks.delta, run.seen_by),
@@ -150,12 +152,14 @@ def _row(trajectory: Trajectory, prepared: _Prepared, asks: Asks) -> _Row:
     assert trajectory.cost is not None  # kept by `_prepare`
     tail = trajectory.last(asks.last)
     cost, promise, best = float(trajectory.cost[-1]), prepared.promise, prepared.best
-    total = prepared.total
+    total, own = prepared.total, trajectory.gap_at_own_turnout if prepared.run.noise is not None else None
     return {
         "clients": len(prepared.run.problem),
         "cost": cost,
         "optimum_cost": best.cost,
         "cost_gap_percent": 100.0 * (cost / best.cost - 1.0),
+        "brought": trajectory.brought,
+        "own_turnout_gap_percent": None if own is None else 100.0 * own,
         "turnout_mean": float(tail.mean()),
         "turnout_spread": float(tail.std()),
         "turnout_rounds": len(tail),

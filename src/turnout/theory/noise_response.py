@@ -40,6 +40,7 @@ class TurnoutErrors:
             times what noise and coins alone make of it at the end. None: not within these rounds.
         spread: the root mean square error over the settled rounds; where it does not settle, of the last one.
         mean: the standard deviation of the mean turnout over all these rounds.
+        bias: the mean error of each round, shape (rounds,); `error` includes it.
         variance: of each client's average at the end, by the noise alone, shape (clients,).
 
     Example:
@@ -53,7 +54,13 @@ class TurnoutErrors:
     settling_rounds: int | None
     spread: float
     mean: float
+    bias: Array
     variance: Array
+
+    @property
+    def deviation(self) -> Array:
+        """The standard deviation of the turnout in each round, shape (rounds,)."""
+        return np.sqrt(np.maximum(0.0, self.error**2 - self.bias**2))
 
     def __repr__(self) -> str:
         when = "not settled" if self.settling_rounds is None else f"after {self.settling_rounds} rounds"
@@ -197,7 +204,7 @@ class _Model:
         late = error[-1:] if settled is None else error[settled:]
         spread = math.sqrt(float(np.mean(np.square(late))))
         mean = math.sqrt(float(covariance[-1, -1])) / len(error)
-        return TurnoutErrors(error, settled, spread, mean, self.of_clients(covariance))
+        return TurnoutErrors(error, settled, spread, mean, bias, self.of_clients(covariance))
 
     def of_clients(self, covariance: Array) -> Array:
         """The variance of each client's average: a group's error is shared as its response to the signal is."""

@@ -129,6 +129,9 @@ class FloorTuning:
         signal: where the signal settles.
         coins: the turnout's spread by the clients' coins alone, which no server can lower.
         early: the opened sums after which the gain is the floor.
+        slope: of the turnout in the logarithm of the signal, in capacities.
+        noise: its standard deviation, on each opened sum.
+        opened: the number of opened sums.
         choices: other floors, from small to large, with the recommended one among them.
 
     Example:
@@ -146,6 +149,9 @@ class FloorTuning:
     signal: float
     coins: float
     early: int | None
+    slope: float
+    noise: float
+    opened: float
     choices: tuple[FloorChoice, ...]
 
     def __repr__(self) -> str:
@@ -154,6 +160,14 @@ class FloorTuning:
             floor, turnout = f"floor {each.floor:<9.3g}", f"turnout ± {each.spread:<6.1f}"
             told.append(f"  {floor} {turnout} follows a drift within {each.follows:,.0f} rounds")
         return "\n".join(told)
+
+    def by_noise(self, times: float = 1.0) -> float:
+        """What the noise alone adds to the turnout's error in a crowd so many times as large, tuned for it.
+
+        Its capacity is as many times as large, its clients are such clients, and the noise is the same.
+        """
+        coins, variance = times * self.coins**2, self.noise**2
+        return math.sqrt(_unrest(_best_floor(coins, variance, self.slope, self.opened) * self.slope, coins, variance))
 
     def controller(self) -> FallingGainController:
         """The server with the recommended floor; it begins where the signal will settle."""
@@ -190,15 +204,25 @@ def tune_floor(problem: Problem, mechanism: Mechanism, noise: SumNoise, rounds: 
     slope = max(slope / problem.capacity, 1e-6)
     variance = (noise.sigma * noise.factor) ** 2
     opened = max(1.0, rounds / noise.every)
-    best = min(max(2.0 * _NOISE_SHARE * coins / (variance * slope), _CORRECTIONS / opened), _LARGEST_FLOOR)
-    best = float(f"{best:.2g}")
+    best = float(f"{_best_floor(coins, variance, slope, opened):.2g}")
 
     def choice(floor: float) -> FloorChoice:
         g = floor * slope
-        return FloorChoice(floor, math.sqrt(coins + (coins + variance) * g / (2.0 - g)), noise.every / g)
+        return FloorChoice(floor, math.sqrt(coins + _unrest(g, coins, variance)), noise.every / g)
 
     choices = tuple(choice(best * factor) for factor in _FACTORS)
-    return FloorTuning(best, signal, math.sqrt(coins), noise.early // noise.every or None, choices)
+    early = noise.early // noise.every or None
+    return FloorTuning(best, signal, math.sqrt(coins), early, slope, math.sqrt(variance), opened, choices)
+
+
+def _best_floor(coins: float, variance: float, slope: float, opened: float) -> float:
+    """The recommended floor, from the variances of the coins and of the noise."""
+    return min(max(2.0 * _NOISE_SHARE * coins / (variance * slope), _CORRECTIONS / opened), _LARGEST_FLOOR)
+
+
+def _unrest(g: float, coins: float, variance: float) -> float:
+    """What a server adds to the turnout's variance in the long run, by following the coins and the noise."""
+    return (coins + variance) * g / (2.0 - g)
 
 
 def unstable(problem: Problem, mechanism: Mechanism, controller: IntegralController) -> str:

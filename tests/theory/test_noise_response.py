@@ -79,7 +79,7 @@ def test_the_spread_is_within_5_percent_of_simulations(clients, budget, rounds, 
 @pytest.mark.deployment
 @pytest.mark.parametrize(("clients", "budget", "rounds", "wrong"), [cell for cell in GRID if cell[2] == 4_000])
 def test_the_settling_time_is_within_25_percent_of_simulations(clients, budget, rounds, wrong):
-    """As both are read off a curve that chance moves, two more rounds are allowed. The twin has no larger gain at first."""
+    """As both are read off a curve that chance moves, two rounds are added. The twin has no larger gain at first."""
     problem, noise, server = planned(clients, budget, rounds, wrong)
     forecast = predict(problem, Classical(), rounds, server, start=START, noise=noise).errors
     early = max(60, 4 * forecast.settling_rounds)

@@ -146,7 +146,7 @@ def settled_again(goal: Goal, found: Outlook, start: Prior) -> dict[str, int | N
 def least_clients(found: Outlook, clients: int, capacity: float) -> int:
     """The smallest crowd of such clients, with the same share of them wanted, for which the noise is sensible.
 
-    The server's gain is tuned for each crowd anew: a smaller crowd needs a smaller one.
+    The server's gain is tuned for each crowd by itself: a smaller crowd needs a smaller one.
 
     Args:
         found: the outlook of a plan with noise.

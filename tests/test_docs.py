@@ -23,6 +23,7 @@ DOCS = ROOT / "docs"
 NEED_SERVERS = {"tutorial-fleet.md", "tutorial-flower.md"}  # followed in tests/service and tests/flower
 NEED_A_CLUSTER = {"tutorial-cluster.md"}  # which takes long to start
 # besides the tutorials; elsewhere without output
+TAKE_LONG = {"plan.md", "private-and-near-optimal.md"}
 SHOW_OUTPUT = {"plan.md", "first-deployment.md", "upgrading.md", "private-and-near-optimal.md"}
 PAGES = [
     page
@@ -33,8 +34,8 @@ WRITTEN = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted(DOCS.rglob("*.md")
 
 
 def _marked(page: Path) -> Any:
-    """Pages that start a cluster are followed by `make test-deployment`."""
-    marks = [pytest.mark.deployment] if page.name in NEED_A_CLUSTER else []
+    """Pages that start a cluster, or plan for long, are followed by `make test-deployment`."""
+    marks = [pytest.mark.deployment] if page.name in NEED_A_CLUSTER | TAKE_LONG else []
     return pytest.param(page, id=page.name, marks=marks)
 
 

@@ -117,6 +117,7 @@ def test_every_engine_gives_the_same_bits(package, engine):
     run(package, "-c", simulated(engine))
 
 
+@pytest.mark.deployment
 def test_plan_and_frontier(package):
     python(
         package,

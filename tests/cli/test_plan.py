@@ -83,6 +83,7 @@ def test_a_plan_against_the_sum_is_an_assumption_wherever_it_is_shown(tmp_path):
         assert told in refused.stderr
 
 
+@pytest.mark.deployment
 def test_groups_and_weights_survive_the_way_through_the_file(tmp_path):
     text = """
 capacity = 150

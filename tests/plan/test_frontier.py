@@ -81,6 +81,7 @@ def test_no_measured_gap_lies_below_the_floor():
     assert lies_below(measured_gaps(memoized, 6.0, 10), lowest)  # 6, sold as 4
 
 
+@pytest.mark.deployment
 def test_the_sum_has_no_floor_and_says_so():
     found = frontier(PAPER, 100, observer="sum", totals=[2.0], beyond=[])
     assert found.floors == ()

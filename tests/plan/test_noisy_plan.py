@@ -113,6 +113,7 @@ def test_its_mean_turnout_and_chance_are_those_of_whole_runs(rounds):
     assert outlook.chance_of_at_least(590, 600) < 0.64  # 71 % once it has settled around 600
 
 
+@pytest.mark.deployment
 def test_the_smallest_crowd_does_not_depend_on_the_crowd_of_the_plan():
     """It was 265, 295 and 991: the gain that suits a large crowd is too large for a small one."""
     least = [least_clients(planned(clients=number).outlook, number, number / 2) for number in (300, 1_200, 12_000)]
@@ -274,6 +275,7 @@ def test_no_sum_above_the_limit_goes_ahead_whatever_the_noise(aggregators):
     assert np.any(too_many + free.seeded(1, 0, 20_000) + aggregators * 30 <= 100)
 
 
+@pytest.mark.deployment
 def test_a_limit_that_would_do_does_and_so_do_the_crowd_and_the_budget():
     found = planned(rounds=1_000, budget=3.0, hard_limit=800.0)
     assert not found.limit.is_sensible

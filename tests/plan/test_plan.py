@@ -304,6 +304,7 @@ def test_the_settings_of_a_plan_run(tmp_path):
     np.testing.assert_array_equal(run.go().participants, direct.participants)
 
 
+@pytest.mark.deployment
 def test_a_plan_for_the_papers_population_is_quick():
     """In processor time: some five seconds, and never so long that a person gives up."""
     for goal in (Goal(PAPER, 10_000, budget=6.0), Goal(PAPER, 10_000, gap=0.1)):

@@ -49,6 +49,7 @@ async def killed(scene: Scene, kills: int, **options) -> tuple[Proxy, list[int]]
     return proxy, closed
 
 
+@pytest.mark.deployment
 def test_a_coordinator_that_is_killed_five_times(tmp_path):
     scene = Scene(tmp_path, str(tmp_path / "run.db"), devices=12)
     proxy, _ = asyncio.run(killed(scene, 5))

@@ -122,7 +122,8 @@ def check_name(mechanism: Mechanism) -> None:
     if type(mechanism) is not MECHANISMS.get(mechanism.kind, type(mechanism)):
         got = f"{mechanism.kind!r}, which is the name of turnout's {MECHANISMS[mechanism.kind].__name__}"
         raise invalid(f"the kind of {type(mechanism).__name__}", "a name of its own", got, "give it another kind")
-    if (told := mechanism.settings().get("kind")) != mechanism.kind:
+    own_settings = type(mechanism).settings is not Mechanism.settings
+    if own_settings and (told := mechanism.settings().get("kind")) != mechanism.kind:
         name = f"the kind in the settings of {type(mechanism).__name__}"
         raise invalid(name, f"its own, {mechanism.kind!r}", repr(told), "leave settings() as it is, or correct it")
 

@@ -22,8 +22,8 @@ ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 NEED_SERVERS = {"tutorial-fleet.md", "tutorial-flower.md"}  # followed in tests/service and tests/flower
 NEED_A_CLUSTER = {"tutorial-cluster.md"}  # which takes long to start
-# besides the tutorials; elsewhere without output
 TAKE_LONG = {"plan.md", "private-and-near-optimal.md"}
+# besides the tutorials; elsewhere without output
 SHOW_OUTPUT = {"plan.md", "first-deployment.md", "upgrading.md", "private-and-near-optimal.md"}
 PAGES = [
     page

@@ -166,8 +166,8 @@ def test_a_run_goes_on_after_a_restart_and_members_join_and_leave(begun, tmp_pat
             with pytest.raises(ValueError, match="weight must be from 1 to 4,294,967,295"):
                 side.enrol([(6, weight, 1)])
         side.enrol([(6, 2, 1)])
-        with pytest.raises(ValueError, match=r"a member must be as slot 6 was given: \(2, 1\)"):
-            side.enrol([(6, 3, 1)])
+        with pytest.raises(ValueError, match=r"a member must be as slot 1 was given: \(2, 0\)"):
+            side.enrol([(1, 3, 1)])
         side.enrol([(6, 2, 1)])
         side.leave(0, 1)
         side.books.close()

@@ -30,7 +30,7 @@ def events(beginning, rounds):
 def test_every_step_of_a_round_is_durable(beginning):
     named = {(side, name) for side, name, done in events(beginning, 1).names if done}
     both = {(side, name) for side in SIDES for name in ("reports", "share", "witness", "record")}
-    assert named == both | {(1, "commitment")}
+    assert named == both | {(0, "close"), (1, "commitment")}
 
 
 def test_a_side_that_stops_at_any_step_loses_nothing(beginning):
@@ -104,7 +104,7 @@ class Unruly(World):
             if self.leader.round >= rounds:
                 break
         self.stops = {}
-        return self.run(max(rounds, *(witness.round + 1 for witness in self.witnesses)) + 6)  # who returns counts later
+        return self.run(max(rounds, *(witness.round for witness in self.witnesses)) + 6)  # who returns counts later
 
 
 def unruly(beginning, seed, **options):
@@ -168,8 +168,9 @@ class Rewrites(Helper):
             members = self.books.members(self.round)
             heard = members.here.copy()
             heard[0] = False
+            nonces = [nonce for slot, (nonce, _) in self.books.reports(self.round).items() if slot]
             self.books._db.execute("DELETE FROM shares")
-            self._make_share(members, pack_set(heard, heard), "")
+            self._make_share(members, pack_set(members, heard, heard, nonces), "")
             share = self.books.share(self.round)
         return super()._chosen(message, tag)
 

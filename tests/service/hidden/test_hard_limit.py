@@ -12,6 +12,13 @@ from turnout.service.hidden.records import next_thinning
 
 WEIGHTS = (1, 1, 2, 3, 5, 5)
 LIMIT, BOUND = 12, 2
+PROMISE = {"rounds": 9, "delta": 0.9, "heaviest": 5}
+
+
+@pytest.fixture(autouse=True)
+def little(monkeypatch):
+    """Here bounds are for the limit, and hide nothing."""
+    monkeypatch.setattr(rules, "least_bound", lambda *given: 1)
 
 
 def modelled(margin, rounds=400, runs=500, devices=60, limit=40, bound=6, seed=0):
@@ -46,7 +53,7 @@ def closed_rounds(folder, rounds, seed=0):
     def draw(round, sigma):
         return int(random.integers(-BOUND, BOUND + 1))
 
-    options = {"noise": SumNoise(1.0, aggregators=2, bound=BOUND), "least": 3, "capacity": 8}
+    options = {"noise": SumNoise(1.0, aggregators=2, bound=BOUND), "least": 3, "capacity": 8} | PROMISE
     pair = Pair(folder, WEIGHTS, (draw, draw), rules=usual(hard_limit=LIMIT), **options)
     acted, went = [], []
     for _ in range(rounds):
@@ -82,11 +89,11 @@ def test_a_limit_needs_a_bound_and_room(tmp_path):
     with pytest.raises(ValueError, match=r"noise.bound must be given"):
         HiddenRules("run", usual(hard_limit=10), 5, SumNoise(2.0, aggregators=2))
     with pytest.raises(ValueError, match="hard limit must be above the margin of 10"):
-        HiddenRules("run", usual(hard_limit=10), 5, SumNoise(2.0, aggregators=2, bound=5))
+        HiddenRules("run", usual(hard_limit=10), 5, SumNoise(2.0, aggregators=2, bound=5), **PROMISE)
 
 
 def test_noise_beyond_the_bound_is_refused(tmp_path):
-    options = {"noise": SumNoise(1.0, aggregators=2, bound=BOUND), "capacity": 8}
+    options = {"noise": SumNoise(1.0, aggregators=2, bound=BOUND), "capacity": 8} | PROMISE
     draws = (lambda round, sigma: BOUND + 1, lambda round, sigma: 0)
     pair = Pair(tmp_path, WEIGHTS, draws, rules=usual(hard_limit=LIMIT), **options)
     pair.bits([1] * len(WEIGHTS))

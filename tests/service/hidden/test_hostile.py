@@ -277,7 +277,7 @@ def test_a_second_opening_is_not_to_be_had(pair):
     opened = pair.helper.answer(commit.body())
     assert pair.helper.answer(commit.body()) == opened
     with pytest.raises(PeerProblem, match="commit once"):
-        pair.helper.answer(replace(commit, commitment="00").body())
+        pair.helper.answer(replace(commit, commitment="00" * 32).body())
     pair.leader.take(opened)
     settled(pair.leader, pair.helper)
     after = read(pair.helper.answer(commit.body()), Records)
@@ -298,7 +298,7 @@ def test_a_leader_that_opens_another_share_than_it_committed_to_is_refused(pair)
         "what it committed to": (replace(true, opened=true.opened + 5), (other, theirs)),
         "must be ours|never made": (replace(true, opened=true.opened + 5), (mine, replace(theirs, share=1))),
         "follow from the sum": (replace(true, signal=9.0), (mine, theirs)),
-        "a sum and a set": (replace(true, opened=None, why="lost"), (mine, theirs)),
+        "what it committed to|a sum and a set": (replace(true, opened=None, why="lost"), (mine, theirs)),
     }
     for told, (record, openings) in lies.items():
         with pytest.raises(PeerProblem, match=told):
@@ -312,24 +312,27 @@ def test_a_leader_cannot_invent_a_sum_that_the_helper_took_no_part_in(pair):
     pair.leader.take(pair.helper.answer(pair.leader.request()))
     everyone = np.ones(4, bool)
     made = (Opening(5, "00"), Opening(2, "00"))
-    closed = Closed(pair.leader.record.body, pack_set(everyone, everyone), made)
+    closed = Closed(pair.leader.record.body, pack_set(pair.books[0].members(0), everyone, everyone, []), made)
     record, _ = pair.leader._computed(closed.set, made, "")
     records = Records(pair.leader._peer.tag, (replace(closed, record=record.body),))
     with pytest.raises(PeerProblem, match="never made"):
         pair.helper.answer(records.body())
 
 
-@pytest.mark.parametrize("lie", ["nobody", "no member", "not reported", "too few", "short"])
+@pytest.mark.parametrize("lie", ["nobody", "no member", "not reported", "too few", "other reports", "short"])
 def test_a_helper_that_names_another_set_gets_a_void_round(pair, lie):
     _, chosen = spoken(pair, 1, 1, 1, None)
-    heard = np.array([True, True, True, False])
+    heard, members = np.array([True, True, True, False]), pair.books[0].members(0)
+    nonces = [nonce for nonce, _ in pair.books[1].reports(0).values()]
     sets = {
-        "nobody": pack_set(~heard & heard, ~heard & heard),
-        "no member": b"\xe8\xe8",
-        "not reported": pack_set(np.ones(4, bool), np.ones(4, bool)),
-        "too few": pack_set(heard & ~heard | (np.arange(4) == 0), np.arange(4) == 0),
+        "nobody": pack_set(members, ~heard & heard, ~heard & heard, []),
+        "no member": b"\xe8\xe8" + chosen.set[2:],
+        "not reported": pack_set(members, np.ones(4, bool), np.ones(4, bool), nonces),
+        "too few": pack_set(members, np.arange(4) == 0, np.arange(4) == 0, nonces[:1]),
+        "other reports": pack_set(members, heard, heard, [*nonces[:2], bytes(16)]),
         "short": b"\xe0",
     }
+    assert pack_set(members, heard, heard, nonces) == chosen.set
     pair.leader.take(replace(chosen, set=sets[lie]).body())
     assert pair.books[0].share(0) is None
     assert settled(pair.leader, pair.helper).why == "lost"

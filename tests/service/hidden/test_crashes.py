@@ -162,6 +162,9 @@ class Redraws(Helper):
 class Rewrites(Helper):
     """Chooses the set again, without the first member, where it is asked again."""
 
+    def _void_reason(self):
+        return ""
+
     def _chosen(self, message, tag):
         share = self.books.share(self.round)
         if share is not None:
@@ -175,21 +178,21 @@ class Rewrites(Helper):
         return super()._chosen(message, tag)
 
 
-TWINS = {  # and the networks that show them: among the first 400
-    "noise anew": ({"kinds": (Leader, Redraws)}, range(240, 260)),
-    "another set": ({"kinds": (Leader, Rewrites)}, range(35, 55)),
-    "no witness": ({"forgets": True}, ()),
+TWINS = {  # what shows them: stops with copies to restore (-1: the newest), and networks
+    "noise anew": ({"kinds": (Leader, Redraws)}, [{stop: {1: -1}} for stop in range(40)], ()),
+    "another set": ({"kinds": (Leader, Rewrites)}, (), range(35, 55)),
+    "no witness": ({"forgets": True}, [{stop: {0: 1, 1: 1}} for stop in range(30, 60)], ()),
 }
 
 
 @pytest.mark.parametrize("twin", TWINS)
 def test_a_sabotaged_twin_is_noticed(beginning, twin):
     Redraws.other_part = beginning.pair.books[0].part
-    options, seeds = TWINS[twin]
+    options, stops, seeds = TWINS[twin]
     with pytest.raises(Wrong, match=r"opened two shares|opened twice"):  # noqa: PT012 (one of many runs)
-        for stop in range(30, 60) if not seeds else ():
+        for plan in stops:
             with contextlib.suppress(PeerProblem, NotYet):  # the other side notices, and stops
-                World(beginning, {stop: {0: 1, 1: 1}}, **options).run(3)
+                World(beginning, plan, **options).run(3)
         for seed in seeds:
             with contextlib.suppress(PeerProblem, NotYet):
                 unruly(beginning, seed, **options)

@@ -126,6 +126,37 @@ def test_a_witness_has_the_hashes_of_so_many_rounds(tmp_path):
     assert witness.done.records == ("far",)
 
 
+class FailsOnce(Memory):
+    """A disk of a witness that is full for a moment."""
+
+    left = 1
+
+    def put(self, path, data):
+        self.left -= 1
+        if self.left == 0:
+            raise OSError(28, "no space")
+        super().put(path, data)
+
+
+@pytest.mark.parametrize("side", [0, 1])
+@pytest.mark.parametrize("at", range(1, 5))
+def test_nothing_is_sent_before_the_witness_knows(pair, side, at):
+    disk = FailsOnce()
+    disk.left, pair.sides[side].witness._disk = at, disk
+    pair.bits([1] * 4)
+    for round in range(2):
+        for _ in range(2):
+            try:
+                pair.leader.close() if pair.leader.round == round else None
+                settled(pair.leader, pair.helper)
+            except OSError:
+                continue
+        assert [one.record.round for one in pair.sides] == [round] * 2
+        assert pair.sides[side].witness.record(round) == pair.leader.record.hash
+        assert pair.leader.record.opened is not None
+        pair.bits([1] * 4)
+
+
 def test_both_restored_in_mid_round_void_it_as_restored_and_devices_go_on(tmp_path):
     problem = Problem(paper_population(seed=0).problem(600).costs[np.arange(4)], 2)
     pair = Pair(tmp_path, [1] * 4, least=2, capacity=2)

@@ -1,21 +1,19 @@
 """Either side of a hidden run: messages in, messages out, and a durable step before everything that is sent.
 
 Why no round is opened twice. A share is made once: it is in the books, with its set, salt and noise, before anything of
-it is sent, and its commitment is in the witness, as is the other side's before the own share is opened, and the hash of
-each record. Books that were restored without it are behind their witness, or behind the commitment that the other side
-holds: then the round is void. A round that was lost is taken from the other side only with the hash, or the two
-commitments, that the witness has; where both have lost it, it is void.
+it is sent. The witness has its commitment, the other side's before the own share is opened, and each record's hash. For
+books that are behind it, or behind what the other side has seen, the round is void, unless the other side has its
+record, with that hash or these commitments.
 
 Why no report is prepared twice. That verifiers were sent, and for which members, is in the books and in the witness:
 from then on the round takes no other report and no other member, and books that were restored without it void it.
 
 A void round needs both: the leader, once it has asked, opens the round no more, and the helper writes the void record
-unless it holds an opened one, which the leader then adopts. A message from before a restart belongs to no conversation
-that is known.
+unless it holds an opened one, which the leader then adopts. Messages from before a restart are not heard.
 
 Why the chains are equal. The leader writes a record with a sum first, and the helper adopts it: with its own opening in
-it, and after every part of it was computed again. The helper writes a record without a sum first, and takes none from
-the leader but for a round that it has lost.
+it, and after every part of it was computed again. The helper writes one without a sum first, and takes none but for a
+round that it has lost.
 """
 
 from __future__ import annotations
@@ -88,8 +86,7 @@ class Aggregator:
 
     def enrol(self, members: Iterable[tuple[int, int, int]]) -> None:
         """Add members: slot, weight, and the first round, which must not have begun to close. Both sides must do so."""
-        many = list(members)
-        for slot, weight, joined in many:
+        for slot, weight, joined in (many := list(members)):
             self._check_ahead("joined", joined)
             self.rules.context(joined, weight)  # refuses a weight that no report could have
             if slot < 0:
@@ -136,6 +133,7 @@ class Aggregator:
                 at the last round that was void: there a device may take up the chain.
             most: at most so many.
         """
+        self._tell_witness()
         first = after + 1
         mine = [Record.read(closed.record) for closed in self.books.closed(after, 1)]
         if known and mine and mine[0].round == after and mine[0].hash != known:
@@ -162,6 +160,10 @@ class Aggregator:
 
     def _load(self) -> None:
         self._record, self._position = self.books.last()
+        self._tell_witness()
+
+    def _tell_witness(self) -> None:
+        """Before anything is sent: its disk may have failed the last time."""
         self.witness.close(self.round - 1, self._record.hash)
 
     def _learn_key(self, part: bytes) -> None:
@@ -246,10 +248,9 @@ class Aggregator:
 
     def _check_total(self, total: int | None, most: int) -> None:
         """With bounded noise a sum is in a range."""
-        margin = self.rules.margin
-        if self.rules.is_bounded and total is not None and not -margin <= total <= most + margin:
-            told = f"a sum must be from {-margin} to {most + margin}, got {total}: stop both"
-            raise PeerProblem(f"round {self.round}: {told}")
+        least, most = -self.rules.margin, most + self.rules.margin
+        if self.rules.is_bounded and total is not None and not least <= total <= most:
+            raise PeerProblem(f"round {self.round}: a sum must be from {least} to {most}, got {total}: stop both")
 
     def _is_by_the_rules(self, members: Members, chosen: bytes, *, few: bool = False) -> bool:
         """Whether a set has members alone, counts whom the rules count, and has the minimum batch or not."""

@@ -93,6 +93,7 @@ class Leader(Aggregator):
         return None if found is None else found.body()
 
     def _next(self) -> Message | None:
+        self._tell_witness()
         peer, round = self._peer, self.round
         if peer is None:
             share = self.books.share(round)
@@ -183,6 +184,7 @@ class Helper(Aggregator):
             ProtocolProblem: it is no question.
             PeerProblem: no honest leader asks so.
         """
+        self._tell_witness()
         message: Question = read(body, Hello, Fetch, Records, Void, Close, Commit)
         if isinstance(message, Hello):
             return self._greeted(message).body()

@@ -350,13 +350,12 @@ def test_a_sum_that_cannot_be_is_refused(tmp_path, monkeypatch, lie, liar):
     """With bounded noise an honest side signs no sum below -2B, or above the weight of all plus 2B."""
     options = {"noise": SumNoise(1.0, aggregators=2, bound=5), "rounds": 9, "delta": 0.5, "heaviest": 1}
     pair = Pair(tmp_path, [1] * 6, rules=usual(hard_limit=12), capacity=3, **options)
-    real = aggregator.added
     side = {"leader": pair.leader, "helper": pair.helper}[liar]
     make = side._make_share
 
     def moved(*given):
         with monkeypatch.context() as patch:
-            patch.setattr(aggregator, "added", lambda *shares: real(*shares, lie))
+            patch.setattr(aggregator, "added", lambda *shares: added(*shares, lie))
             return make(*given)
 
     monkeypatch.setattr(side, "_make_share", moved)

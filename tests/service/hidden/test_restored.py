@@ -326,8 +326,8 @@ def test_a_late_enrolment_on_one_side_is_mended(tmp_path):
 
 def test_a_member_of_one_side_alone_that_left_hinders_nobody(tmp_path):
     pair = Pair(tmp_path, (1, 1, 1), least=2, capacity=3)
-    pair.helper.enrol([(3, 1, 1)])
-    pair.helper.leave(3, 2)
+    pair.helper.enrol([(20, 1, 1)])
+    pair.helper.leave(20, 2)
     reasons = []
     for _ in range(4):
         pair.bits([1, 1, 1])

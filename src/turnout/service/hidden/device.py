@@ -56,8 +56,8 @@ class HiddenDevice:
         joined: the round at which it joined.
         most: of the charges of all its reports. A report charges weight² / sigma²: without a bound of the noise the
             reports are as private as one normal number, moved by 1, whose variance is the reciprocal of the sum; with
-            a bound up to a tenth of the rules' delta more. Rounds that the file of reports has lost, but the client
-            knows of, are charged as if it had reported in each.
+            a bound, and at the rules' delta, as that number is at nine tenths of it. Rounds that the file of reports
+            has lost, but the client knows of, are charged as if it had reported in each.
         seams: for tests.
         coin: the thinning's coin; for tests.
 

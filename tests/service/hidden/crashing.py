@@ -13,6 +13,7 @@ from turnout.prio import prepare
 from turnout.service.hidden import Books, Helper, Leader, RoundWitness, first_record
 from turnout.service.hidden.messages import Opened, Records, read
 from turnout.service.hidden.records import Record, chain_problem
+from turnout.service.hidden.witness import Done
 
 WEIGHTS = (1, 2, 1)
 ROUNDS = 24
@@ -59,10 +60,10 @@ class NoFile(RoundWitness):
     """A witness that outlives its side, without a file."""
 
     def __init__(self, on_step):
-        self.on_step, self.round = on_step, -1
+        self.on_step, self.done = on_step, Done()
 
-    def _put(self, round):
-        self.round = round
+    def _put(self, done):
+        self.done = done
 
 
 class World:
@@ -150,7 +151,7 @@ class World:
 
     def restart(self, side):
         if self.forgets:
-            self.witnesses[side].round = -1
+            self.witnesses[side].done = Done()
         try:
             made = self.kinds[side](self.beginning.rules, self.books[side], self.witnesses[side], self.draw)
             self.sides[side] = made

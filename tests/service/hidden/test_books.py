@@ -104,6 +104,20 @@ def test_no_share_of_a_report_is_left_in_a_file_when_its_round_is_closed(begun, 
     assert not list((tmp_path / "one").glob("*-wal"))
 
 
+def test_while_the_books_are_open_none_is_left_either(begun):
+    begun.books = [Books(place) for place in begun.places]
+    begun.leader, begun.helper = begun.open()
+    begun.bits(BITS)
+    held = [share[:16] for books in begun.books for _, share in books.reports(0).values()]
+    assert any(held[0] in file.read_bytes() for file in begun.folder.iterdir())
+    begun.close()
+    begun.bits((0, 0, None, None))
+    for file in begun.folder.iterdir():  # rollback journals among them
+        assert not any(share in file.read_bytes() for share in held), file
+    for books in begun.books:
+        books.close()
+
+
 def test_lines_of_a_ledger_depend_on_rounds_alone(tmp_path):
     problem = Problem(paper_population(seed=0).problem(600).costs[np.arange(4)], 2)
     pair = Pair(tmp_path, [1] * 4, least=2, capacity=2)
@@ -166,8 +180,8 @@ def test_a_run_goes_on_after_a_restart_and_members_join_and_leave(begun, tmp_pat
             with pytest.raises(ValueError, match="weight must be from 1 to 4,294,967,295"):
                 side.enrol([(6, weight, 1)])
         side.enrol([(6, 2, 1)])
-        with pytest.raises(ValueError, match=r"a member must be as slot 6 was given: \(2, 1\)"):
-            side.enrol([(6, 3, 1)])
+        with pytest.raises(ValueError, match=r"a member must be as slot 1 was given: \(2, 0\)"):
+            side.enrol([(1, 3, 1)])
         side.enrol([(6, 2, 1)])
         side.leave(0, 1)
         side.books.close()

@@ -55,6 +55,43 @@ def test_each_report_is_charged_before_it_is_made_and_the_owner_has_the_last_wor
         device.close()
 
 
+@pytest.mark.parametrize("lost", ["all", "the last two"])
+def test_charges_are_not_lost_with_the_file_of_reports(tmp_path, lost):
+    pair, problem = scene(tmp_path, 4, noise=SumNoise(2.0, aggregators=2))
+    devices = opened(tmp_path, pair, problem, range(4), most=1.0)
+    for _ in range(3):
+        a_round(pair, devices)
+    file = tmp_path / "0" / "reports.jsonl"
+    devices[0].close()
+    lines = file.read_bytes().splitlines(keepends=True)
+    file.write_bytes(b"".join(lines[:2]) if lost != "all" else b"")
+    if lost == "all":
+        file.unlink()
+    devices[:1] = opened(tmp_path, pair, problem, [0], most=1.0)
+    assert devices[0].charged == 0.75
+    assert devices[0].report() is None
+    devices[0].take(*[side.records(devices[0].record.round) for side in pair.sides], (True, True))
+    assert devices[0].report() is not None
+    assert devices[0].charged == 1.0
+    devices[0].close()
+    devices[:1] = opened(tmp_path, pair, problem, [0], most=1.0)
+    assert devices[0].charged == 1.0
+    for device in devices:
+        device.close()
+
+
+def test_with_bounded_noise_a_device_leaves_after_the_rounds_of_the_rules(tmp_path):
+    noise = SumNoise(2.0, aggregators=2, bound=6)
+    pair, problem = scene(tmp_path, 4, noise=noise, rounds=2, delta=0.5)
+    devices = opened(tmp_path, pair, problem, range(4))
+    for _ in range(2):
+        a_round(pair, devices)
+    with pytest.raises(Stopped, match="the rules have 2 rounds"):
+        devices[0].report()
+    for device in devices:
+        device.close()
+
+
 def test_the_heavy_one_stops_at_once(tmp_path):
     pair, problem = scene(tmp_path, 4, weights=[1, 2, 2, 3], noise=SumNoise(4.0, 2, 2.0, aggregators=2))
     (device,) = opened(tmp_path, pair, problem, [3], most=2.0)

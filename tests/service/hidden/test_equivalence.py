@@ -13,7 +13,7 @@ from turnout.service import MISSING, NO, REFUSED, YES, close, first_position
 
 CASES = {
     "exact": (Classical(), IntegralController(0.05, 1.0), None),
-    "noise": (Classical(), FallingGainController(0.05, 5.0), SumNoise(6.0, 3, 4.0, aggregators=2, bound=12)),
+    "noise": (Classical(), FallingGainController(0.05, 5.0), SumNoise(6.0, 3, 4.0, aggregators=2, bound=18)),
     "own coin": (Clamp(1.0), IntegralController(0.02, 1.0, lag=0), SumNoise(4.0, aggregators=2)),
 }
 
@@ -30,7 +30,8 @@ def test_a_hidden_run_is_a_simulation_to_the_bit(tmp_path, case, heavy):
     run = simulate(problem, mechanism, controller, rounds, seed=seed, start=Prior(0.5), noise=noise, engine="numpy")
     units = np.broadcast_to(problem.unit_weights, clients).tolist()
     rules = usual(mechanism=mechanism, controller=controller)
-    pair = Pair(tmp_path, units, seeded_noise(noise, seed), rules=rules, capacity=total // 2, noise=noise, least=10)
+    options = {"capacity": total // 2, "noise": noise, "least": 10, "rounds": rounds, "delta": 0.9, "heaviest": 3}
+    pair = Pair(tmp_path, units, seeded_noise(noise, seed), rules=rules, **options)
     devices = [open_device(tmp_path / str(slot), problem, pair.rules, slot, seed) for slot in range(clients)]
     for round in range(rounds):
         acts = a_round(pair, devices)

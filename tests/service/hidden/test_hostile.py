@@ -1,16 +1,27 @@
 """Devices and aggregators that do not follow the protocol: what each gets."""
 
+import json
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from service.hidden.scene import RUN, Pair, a_round, open_device, usual, went_on
-from turnout.algorithm import SumNoise
+from turnout.algorithm import Classical, IntegralController, Prior, SumNoise
 from turnout.prio import MODULUS, Report, added, split
 from turnout.problem import Problem, paper_population
-from turnout.service import ProtocolProblem
-from turnout.service.hidden import Helper, HiddenRules, Leader, PeerProblem, Record, settled
+from turnout.service import ProtocolProblem, Rules, Safety
+from turnout.service.hidden import (
+    Books,
+    Helper,
+    HiddenRules,
+    Leader,
+    PeerProblem,
+    Record,
+    RoundWitness,
+    aggregator,
+    settled,
+)
 from turnout.service.hidden.messages import (
     Again,
     Chosen,
@@ -18,6 +29,7 @@ from turnout.service.hidden.messages import (
     Closed,
     Commit,
     DeviceReport,
+    Fetch,
     Hello,
     Opened,
     Opening,
@@ -277,7 +289,7 @@ def test_a_second_opening_is_not_to_be_had(pair):
     opened = pair.helper.answer(commit.body())
     assert pair.helper.answer(commit.body()) == opened
     with pytest.raises(PeerProblem, match="commit once"):
-        pair.helper.answer(replace(commit, commitment="00").body())
+        pair.helper.answer(replace(commit, commitment="00" * 32).body())
     pair.leader.take(opened)
     settled(pair.leader, pair.helper)
     after = read(pair.helper.answer(commit.body()), Records)
@@ -298,7 +310,7 @@ def test_a_leader_that_opens_another_share_than_it_committed_to_is_refused(pair)
         "what it committed to": (replace(true, opened=true.opened + 5), (other, theirs)),
         "must be ours|never made": (replace(true, opened=true.opened + 5), (mine, replace(theirs, share=1))),
         "follow from the sum": (replace(true, signal=9.0), (mine, theirs)),
-        "a sum and a set": (replace(true, opened=None, why="lost"), (mine, theirs)),
+        "what it committed to|a sum and a set": (replace(true, opened=None, why="lost"), (mine, theirs)),
     }
     for told, (record, openings) in lies.items():
         with pytest.raises(PeerProblem, match=told):
@@ -308,28 +320,117 @@ def test_a_leader_that_opens_another_share_than_it_committed_to_is_refused(pair)
     assert pair.helper.record == pair.leader.record
 
 
+@pytest.mark.parametrize("commitment", ["", "00", "A" * 64, "0" * 63 + " ", None])
+def test_no_share_is_opened_without_a_commitment(pair, commitment):
+    _, chosen = spoken(pair)
+    body = chosen.body().replace(f'"{chosen.commitment}"'.encode(), json.dumps(commitment).encode())
+    with pytest.raises(ProtocolProblem, match="chosen"):
+        pair.leader.take(body)
+    pair.leader.take(chosen.body())
+    commit = read(pair.leader.request(), Commit)
+    body = commit.body().replace(f'"{commit.commitment}"'.encode(), json.dumps(commitment).encode())
+    with pytest.raises(ProtocolProblem, match="commit"):
+        pair.helper.answer(body)
+    assert pair.books[1].share(0).seen == ""
+
+
+def test_a_record_without_a_commitment_is_refused(pair):
+    _, chosen = spoken(pair)
+    theirs = pair.books[1].share(0).opening
+    made = (Opening(added(5, -theirs.share), "00"), theirs)
+    record, _ = pair.leader._computed(chosen.set, made, "")
+    with pytest.raises(PeerProblem, match="what it committed to"):
+        pair.helper.answer(Records(chosen.tag, (Closed(record.body, chosen.set, made),)).body())
+    assert pair.helper.round == 0
+
+
+@pytest.mark.parametrize("lie", [-(10**17), 100])
+@pytest.mark.parametrize("liar", ["leader", "helper"])
+def test_a_sum_that_cannot_be_is_refused(tmp_path, monkeypatch, lie, liar):
+    """With bounded noise an honest side signs no sum below -2B, or above the weight of all plus 2B."""
+    options = {"noise": SumNoise(1.0, aggregators=2, bound=5), "rounds": 9, "delta": 0.5, "heaviest": 1}
+    pair = Pair(tmp_path, [1] * 6, rules=usual(hard_limit=12), capacity=3, **options)
+    side = {"leader": pair.leader, "helper": pair.helper}[liar]
+    make = side._make_share
+
+    def moved(*given):
+        with monkeypatch.context() as patch:
+            patch.setattr(aggregator, "added", lambda *shares: added(*shares, lie))
+            return make(*given)
+
+    monkeypatch.setattr(side, "_make_share", moved)
+    monkeypatch.setattr(side, "_check_total", lambda *given: None)
+    pair.bits([1] * 6)
+    with pytest.raises(PeerProblem, match="a sum must be from -10 to 16"):
+        pair.close()
+    honest = pair.helper if liar == "leader" else pair.leader
+    assert honest.record.round == -1
+
+
+def test_a_leader_makes_the_helper_write_no_void_record(pair):
+    """The helper writes a record without a sum first: the leader's own is refused, whatever its reason."""
+    _, chosen = spoken(pair)
+    members, nobody = pair.books[0].members(0), np.zeros(4, bool)
+    empty = pack_set(members, nobody, nobody, [])
+    for why, packed in (("few", empty), ("lost", b""), ("restored", b""), ("because I say so", b"")):
+        record, _ = pair.leader._computed(packed, (), why)
+        with pytest.raises(PeerProblem, match="not void for us"):
+            pair.helper.answer(Records(chosen.tag, (Closed(record.body, packed),)).body())
+    assert pair.helper.round == 0
+    assert pair.books[1].share(0) is not None
+
+
+def test_a_helper_that_names_another_reason_is_refused(pair):
+    _, chosen = spoken(pair)
+    record, _ = pair.helper._computed(b"", (), "because I say so")
+    with pytest.raises(PeerProblem, match="not void for us"):
+        pair.leader.take(Records(chosen.tag, (Closed(record.body),)).body())
+    one = (Opening(1, "00"),)
+    with pytest.raises(PeerProblem, match="two openings"):
+        pair.helper._computed(chosen.set, one, "")
+    with pytest.raises(PeerProblem, match="two openings"):
+        pair.helper._computed(chosen.set, (Opening(MODULUS, "00"), *one), "")
+
+
+def test_numbers_and_nesting_beyond_measure_are_no_error(pair):
+    pair.helper.answer(pair.leader.request())
+    tag = pair.helper._tag
+    for far in (10**30, -(10**30)):
+        assert pair.leader.records(far) == ([] if far > 0 else pair.leader.records(-2))
+        assert not pair.leader.is_counted(0, far)
+        assert read(pair.helper.answer(Fetch(tag, far).body()), Standing, Records)
+    with pytest.raises(ProtocolProblem, match="canonical form"):
+        pair.helper.answer(Records(tag, (Closed(b"[" * 200_000),)).body())
+    first = pair.helper.record
+    with pytest.raises(ProtocolProblem, match="canonical form"):
+        Record.read(first.body.replace(f'"{first.rules}"'.encode(), b"[1]"))
+
+
 def test_a_leader_cannot_invent_a_sum_that_the_helper_took_no_part_in(pair):
     pair.leader.take(pair.helper.answer(pair.leader.request()))
     everyone = np.ones(4, bool)
     made = (Opening(5, "00"), Opening(2, "00"))
-    closed = Closed(pair.leader.record.body, pack_set(everyone, everyone), made)
+    closed = Closed(pair.leader.record.body, pack_set(pair.books[0].members(0), everyone, everyone, []), made)
     record, _ = pair.leader._computed(closed.set, made, "")
     records = Records(pair.leader._peer.tag, (replace(closed, record=record.body),))
     with pytest.raises(PeerProblem, match="never made"):
         pair.helper.answer(records.body())
 
 
-@pytest.mark.parametrize("lie", ["nobody", "no member", "not reported", "too few", "short"])
+@pytest.mark.parametrize("lie", ["nobody", "no member", "not reported", "too few", "other reports", "short"])
 def test_a_helper_that_names_another_set_gets_a_void_round(pair, lie):
     _, chosen = spoken(pair, 1, 1, 1, None)
-    heard = np.array([True, True, True, False])
+    heard, members = np.array([True, True, True, False]), pair.books[0].members(0)
+    nonces = [nonce for nonce, _ in pair.books[1].reports(0).values()]
     sets = {
-        "nobody": pack_set(~heard & heard, ~heard & heard),
-        "no member": b"\xe8\xe8",
-        "not reported": pack_set(np.ones(4, bool), np.ones(4, bool)),
-        "too few": pack_set(heard & ~heard | (np.arange(4) == 0), np.arange(4) == 0),
+        "nobody": pack_set(members, ~heard & heard, ~heard & heard, []),
+        "no member": b"\xe8\xe8" + chosen.set[2:],
+        "not reported": pack_set(members, np.ones(4, bool), np.ones(4, bool), nonces),
+        "too few": pack_set(members, np.arange(4) == 0, np.arange(4) == 0, nonces[:1]),
+        "other reports": pack_set(members, heard, heard, [*nonces[:2], bytes(16)]),
         "short": b"\xe0",
     }
+    assert pack_set(members, heard, heard, nonces) == chosen.set
     pair.leader.take(replace(chosen, set=sets[lie]).body())
     assert pair.books[0].share(0) is None
     assert settled(pair.leader, pair.helper).why == "lost"
@@ -374,3 +475,28 @@ def test_rules_that_hide_nothing_are_refused():
         HiddenRules("run", usual(), 5, SumNoise(2.0))
     with pytest.raises(ValueError, match="least must be"):
         HiddenRules("run", usual(), 5, least=0)
+    noise = SumNoise(3.0, aggregators=2, bound=8)
+    with pytest.raises(ValueError, match="rounds and delta must be given"):
+        HiddenRules("run", usual(), 5, noise)
+    with pytest.raises(ValueError, match=r"noise.bound must be 20 or more over 1000 rounds"):
+        HiddenRules("run", usual(), 5, noise, rounds=1000, delta=1e-6)
+    rules = HiddenRules("run", usual(), 5, replace(noise, bound=20), rounds=1000, delta=1e-6)
+    with pytest.raises(ValueError, match="weight must be at most 1"):
+        rules.context(0, 2)
+
+
+def test_rules_with_whole_numbers_are_the_same_rules(tmp_path):
+    def made(kind):
+        safety = Safety("absent", hard_limit=kind(70), quorum=kind(1))
+        few = Rules(Classical(), IntegralController(kind(1), kind(2)), safety, prior=Prior(kind(1)))
+        return HiddenRules("boilers", few, kind(40), SumNoise(kind(3), aggregators=2, bound=20), rounds=9, delta=1e-6)
+
+    whole, real = made(int), made(float)
+    assert whole.digest == real.digest == HiddenRules.from_settings(whole.settings()).digest
+    assert whole.context(0, 1) == real.context(0, 1)
+    books = Books(tmp_path / "leader.sqlite")
+    rules = replace(whole, keys=(books.key, "0" * 64))
+    for _ in range(2):
+        Leader(rules, books, RoundWitness(tmp_path / "witness", new=True), None)
+        books.close()
+        books = Books(tmp_path / "leader.sqlite")

@@ -3,12 +3,13 @@
 `Leader` and `Helper` are the aggregators, `HiddenDevice` is a device. Messages are bytes: no sockets, no clock.
 """
 
-from turnout.service.hidden.books import Books, RoundWitness
+from turnout.service.hidden.books import Books
 from turnout.service.hidden.device import HiddenDevice
 from turnout.service.hidden.messages import PeerProblem
 from turnout.service.hidden.records import Record, first_record
 from turnout.service.hidden.rules import HiddenRules
 from turnout.service.hidden.sides import Helper, Leader, settled
+from turnout.service.hidden.witness import RoundWitness
 
 __all__ = [
     "Books",

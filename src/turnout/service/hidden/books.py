@@ -1,4 +1,4 @@
-"""The books of one aggregator of a hidden run: an SQLite file, and a witness outside it.
+"""The books of one aggregator of a hidden run: an SQLite file.
 
 What returns from a method that writes is on the disk. Each of these steps has a name, so that a test can stop there. A
 report's share is deleted when its round is closed: books that are stolen say nothing of the rounds before.
@@ -12,7 +12,7 @@ import hmac
 import json
 import secrets
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,31 +20,29 @@ from typing import Any
 import numpy as np
 
 from turnout.errors import FileProblem, invalid
-from turnout.files import Disk
 from turnout.service import Members, Position
 from turnout.service.hidden.messages import Closed, Opening
 from turnout.service.hidden.records import LOST, RESTORED, Record, first_record
 from turnout.service.hidden.rules import HiddenRules, canonical
+from turnout.service.hidden.witness import OnStep
 
-STEPS = ("begin", "members", "reports", "share", "witness", "commitment", "record")
+STEPS = ("begin", "members", "reports", "close", "witness", "share", "commitment", "record")
 """The durable steps, in the order in which they are first taken."""
-
-OnStep = Callable[[str, bool], None]
-"""Called with a step's name, before it (False) and after it (True); for tests."""
 
 _TABLES = (
     "CREATE TABLE meta (name TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID",
     "CREATE TABLE members (slot INTEGER PRIMARY KEY, weight INTEGER NOT NULL, joined INTEGER NOT NULL, gone INTEGER)",
     "CREATE TABLE reports (round INTEGER, slot INTEGER, nonce BLOB NOT NULL, share BLOB NOT NULL, "
     "PRIMARY KEY (round, slot)) WITHOUT ROWID",
+    "CREATE TABLE closes (round INTEGER PRIMARY KEY, roll TEXT NOT NULL)",
     "CREATE TABLE shares (round INTEGER PRIMARY KEY, chosen BLOB NOT NULL, share TEXT NOT NULL, salt TEXT NOT NULL, "
-    "seen TEXT NOT NULL)",
+    "seen TEXT)",
     "CREATE TABLE records (round INTEGER PRIMARY KEY, record BLOB NOT NULL, chosen BLOB NOT NULL, "
     "openings BLOB NOT NULL, position BLOB NOT NULL)",
     # What was written once stays, whatever a program does.
     "CREATE TRIGGER one_share BEFORE UPDATE OF round, chosen, share, salt ON shares "
     "BEGIN SELECT RAISE(ABORT, 'a share is made once'); END",
-    "CREATE TRIGGER one_commitment BEFORE UPDATE OF seen ON shares WHEN OLD.seen <> '' "
+    "CREATE TRIGGER one_commitment BEFORE UPDATE OF seen ON shares WHEN OLD.seen IS NOT NULL "
     "BEGIN SELECT RAISE(ABORT, 'a commitment is taken once'); END",
     "CREATE TRIGGER no_late_share BEFORE INSERT ON shares WHEN NEW.round <= (SELECT max(round) FROM records) "
     "BEGIN SELECT RAISE(ABORT, 'the round is closed'); END",
@@ -87,8 +85,9 @@ class Books:
         self.path, self.on_step = str(path), on_step
         try:
             self._db = sqlite3.connect(self.path, isolation_level=None, timeout=1.0, check_same_thread=False)
-            # No write-ahead log: what is deleted would stay in it.
-            for pragma in ("locking_mode = EXCLUSIVE", "synchronous = FULL", "fullfsync = ON", "secure_delete = ON"):
+            # No write-ahead log: what is deleted would stay in it, as it would in a journal that is not truncated.
+            safe = ("synchronous = FULL", "fullfsync = ON", "secure_delete = ON", "journal_mode = TRUNCATE")
+            for pragma in ("locking_mode = EXCLUSIVE", *safe):
                 self._db.execute(f"PRAGMA {pragma}")
             self._db.executescript("BEGIN EXCLUSIVE; COMMIT")  # and the lock is kept
             if not self._db.execute("SELECT name FROM sqlite_master").fetchall():
@@ -132,19 +131,28 @@ class Books:
             raise invalid("rules", "those that the books began with", rules.digest, "open the books of this run")
 
     def enrol(self, members: Iterable[tuple[int, int, int]]) -> None:
-        """Add members: slot, weight, and the first round. A slot is given once; the same again changes nothing."""
+        """Add members: slot, weight, and the first round; the same again changes nothing.
+
+        A slot is given once. Who was in no set yet can be corrected: so where the two sides differ, neither is stuck.
+        """
         many, rows = list(members), self._db.execute("SELECT slot, weight, joined FROM members").fetchall()
-        known = {slot: (weight, joined) for slot, weight, joined in rows}
+        known = {slot: (weight, joined) for slot, weight, joined in rows if joined <= self._last_set()}
         for slot, weight, joined in many:
             if known.get(slot, (weight, joined)) != (weight, joined):
                 told = f"weight {weight} from round {joined} for slot {slot}"
                 raise invalid("a member", f"as slot {slot} was given: {known[slot]}", told, "give it another slot")
         with self._step("members"):
-            self._db.executemany("INSERT OR IGNORE INTO members VALUES (?, ?, ?, NULL)", many)
+            self._db.executemany(
+                "INSERT INTO members VALUES (?, ?, ?, NULL) ON CONFLICT (slot) DO UPDATE SET weight = excluded.weight, "
+                "joined = excluded.joined, gone = NULL WHERE weight <> excluded.weight OR joined <> excluded.joined",
+                many,
+            )
 
     def leave(self, slot: int, round: int) -> None:
-        """A member leaves: from this round on it is none."""
+        """A member leaves: from this round on it is none. Who was in no set yet was never one: its slot is free."""
         with self._step("members"):
+            if round <= self.last()[1].round:
+                self._db.execute("DELETE FROM members WHERE slot = ? AND joined > ?", (slot, self._last_set()))
             self._db.execute("UPDATE members SET gone = ? WHERE slot = ? AND gone IS NULL", (round, slot))
 
     def members(self, round: int) -> Members:
@@ -168,14 +176,24 @@ class Books:
         rows = self._db.execute("SELECT slot, nonce, share FROM reports WHERE round = ? ORDER BY slot", (round,))
         return {slot: (nonce, share) for slot, nonce, share in rows.fetchall()}
 
+    def roll(self, round: int) -> str:
+        """The digest of the members with which the open round began to close; "": it did not."""
+        row = self._db.execute("SELECT roll FROM closes WHERE round = ?", (round,)).fetchone()
+        return "" if row is None else str(row[0])
+
+    def keep_roll(self, round: int, roll: str) -> None:
+        """Keep that verifiers are sent: from now on the members of the round stay."""
+        with self._step("close"):
+            self._db.execute("INSERT OR IGNORE INTO closes VALUES (?, ?)", (round, roll))
+
     def share(self, round: int) -> Share | None:
         """The own share of an open round, if it was made."""
         row = self._db.execute("SELECT chosen, share, salt, seen FROM shares WHERE round = ?", (round,)).fetchone()
-        return None if row is None else Share(row[0], Opening(int(row[1]), row[2]), row[3])
+        return None if row is None else Share(row[0], Opening(int(row[1]), row[2]), row[3] or "")
 
     def keep_share(self, round: int, share: Share) -> None:
         """Keep the own share, once for ever."""
-        values = (round, share.set, str(share.opening.share), share.opening.salt, share.seen)
+        values = (round, share.set, str(share.opening.share), share.opening.salt, share.seen or None)
         with self._step("share"):
             self._db.execute("INSERT INTO shares VALUES (?, ?, ?, ?, ?)", values)
 
@@ -189,8 +207,8 @@ class Books:
         round = position.round - 1
         with self._step("record"):
             self._add_record(closed, round, position)
-            self._db.execute("DELETE FROM reports WHERE round <= ?", (round,))
-            self._db.execute("DELETE FROM shares WHERE round <= ?", (round,))
+            for table in ("reports", "closes", "shares"):
+                self._db.execute(f"DELETE FROM {table} WHERE round <= ?", (round,))
 
     def last(self) -> tuple[Record, Position]:
         """The newest record, and where the run stands after it."""
@@ -202,7 +220,7 @@ class Books:
     def closed(self, first: int, most: int = 1000) -> list[Closed]:
         """The closed rounds from one on."""
         query = "SELECT record, chosen, openings FROM records WHERE round >= ? ORDER BY round LIMIT ?"
-        rows = self._db.execute(query, (first, most)).fetchall()
+        rows = self._db.execute(query, (max(-1, min(first, 2**62)), most)).fetchall()
         return [Closed(row[0], row[1], tuple(Opening(**one) for one in json.loads(row[2]))) for row in rows]
 
     def last_void(self, round: int) -> int | None:
@@ -211,6 +229,12 @@ class Books:
         reasons = [canonical({"why": why})[1:-1] for why in (LOST, RESTORED)]
         found: int | None = self._db.execute(query, (round, *reasons)).fetchone()[0]
         return found
+
+    def _last_set(self) -> int:
+        """The last round whose members both have agreed on, or which has begun to close."""
+        wheres = ("records WHERE chosen <> x''", "shares", "closes")
+        query = " UNION ".join(f"SELECT round FROM {where}" for where in wheres)
+        return max((row[0] for row in self._db.execute(query)), default=-1)
 
     def _add_record(self, closed: Closed, round: int, position: Position) -> None:
         where = {"round": position.round, "offered": float(position.offered), "controller": dict(position.controller)}
@@ -235,47 +259,3 @@ class Books:
             raise
         self._db.execute("COMMIT")
         self.on_step(name, True)
-
-
-class RoundWitness:
-    """The highest round that an aggregator has made its share for, or has closed, in a small file outside its books.
-
-    It must be on other storage than the books, or at least never be restored with them.
-
-    Args:
-        path: the file, mode 0600.
-        new: begin it: the run has no round yet.
-        disk: the durable step, and
-        on_step: for tests.
-
-    Example:
-        >>> import tempfile
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     witness = RoundWitness(Path(folder, "witness"), new=True)
-        ...     witness.note(7), witness.note(3), witness.round, RoundWitness(Path(folder, "witness")).round
-        (None, None, 7, 7)
-    """
-
-    def __init__(
-        self, path: Path, *, new: bool = False, disk: Disk | None = None, on_step: OnStep = lambda name, done: None
-    ) -> None:
-        self.path, self._disk, self.on_step = path, disk or Disk(), on_step
-        self.round = -1
-        if new and not path.exists():
-            self._put(-1)
-        try:
-            self.round = int(json.loads(path.read_bytes())["round"])
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            remedy = "mount its storage; if it is lost, ask the other aggregator for the last round"
-            raise FileProblem(f"{path}: the witness of the books cannot be read ({error}): {remedy}") from error
-
-    def note(self, round: int) -> None:
-        """Have at least this round on the disk."""
-        if round > self.round:
-            self.on_step("witness", False)
-            self._put(round)
-            self.on_step("witness", True)
-
-    def _put(self, round: int) -> None:
-        self._disk.put(self.path, canonical({"round": round}) + b"\n")
-        self.round = round

@@ -3,7 +3,7 @@
 Why there is one report for a round. `report` takes these durable steps, each complete before the next: (1) the client
 reserves, tosses and stores the bit, (2) the whole report, with both shares, is on file, and only then is it returned.
 After a crash between the two the round is lost, as it is where the file was restored from an older copy: a bit that was
-decided and has no report on file gets none.
+decided and has no report on file gets none, and is charged all the same.
 """
 
 from __future__ import annotations
@@ -54,8 +54,10 @@ class HiddenDevice:
             accept that there is no bound. What the noise leaves is charged here.
         weight: its public weight.
         joined: the round at which it joined.
-        most: of the charges of all its reports. A report charges weight² / sigma²: the reports are as private as one
-            normal number, moved by 1, whose variance is the reciprocal of the sum.
+        most: of the charges of all its reports. A report charges weight² / sigma²: without a bound of the noise the
+            reports are as private as one normal number, moved by 1, whose variance is the reciprocal of the sum; with
+            a bound, and at the rules' delta, as that number is at nine tenths of it. Rounds that the file of reports
+            has lost, but the client knows of, are charged as if it had reported in each.
         seams: for tests.
         coin: the thinning's coin; for tests.
 
@@ -77,6 +79,7 @@ class HiddenDevice:
         coin: Callable[[], float] = system_coin,
     ) -> None:
         self._rules, self._weight, self._most, self._coin = rules, weight, most, coin
+        self._ledger, self._joined = ledger, joined or 0
         terms = Terms(rules.run, rules.rules.prior, rules.rules.averaging, weight, joined)
         self._client = DurableClient(folder, costs, rules.rules.mechanism, ledger=ledger, terms=terms, seams=seams)
         self._record, self._sent, self._counted = first_record(rules)[0], dict[str, Any](), False
@@ -115,8 +118,8 @@ class HiddenDevice:
 
     @property
     def charged(self) -> float:
-        """The sum of weight² / sigma² of all reports."""
-        return self._charged
+        """The sum of weight² / sigma² of all reports, and of the rounds whose report is not on file."""
+        return self._charged + self._missing()
 
     @property
     def acts(self) -> bool:
@@ -125,7 +128,7 @@ class HiddenDevice:
 
     def status(self) -> dict[str, Any]:
         """Where the device stands, for its own user."""
-        return self._client.status() | {"charged": self._charged}
+        return self._client.status() | {"charged": self.charged}
 
     def report(self) -> Sent | None:
         """The report of the round after the newest record; None: the round was lost in a crash, and has none.
@@ -133,15 +136,17 @@ class HiddenDevice:
         Whatever comes, the same bytes for one round.
 
         Raises:
-            Stopped: it would charge more than its owner allows, or the ledger's budget is spent.
+            Stopped: it would charge more than its owner allows, or the ledger's budget is spent, or the rules have no
+                more rounds.
         """
         round = self._record.round + 1
         if self._sent.get("round") != round:
             last = self._client.status()["last_round"]
             if self._sent.get("round", -1) > round or (last is not None and last >= round):
                 return None
-            sigma = self._rules.sigma(round)
-            charge = (self._weight / sigma) ** 2 if sigma else math.inf
+            if self._rules.is_bounded and round >= (self._rules.rounds or 0):
+                raise Stopped(f"the rules have {self._rules.rounds} rounds, and the bound holds for no more: it leaves")
+            charge = self._missing() + self._charge(round, round + 1)
             if self._charged + charge > self._most:
                 raise Stopped(f"{self._charged + charge:g} would be charged, and {self._most:g} is allowed: it leaves")
             try:
@@ -180,6 +185,20 @@ class HiddenDevice:
         self._append({"entry": "record", "record": records[-1].body.decode(), "counted": go})
         self._acknowledge()
         return self.acts
+
+    def _charge(self, first: int, stop: int) -> float:
+        """For a report in each of these rounds."""
+        if self._rules.noise is None or stop <= first:
+            return math.inf if stop > first else 0.0
+        opened = self._rules.noise.opened(first, stop)
+        return math.fsum(number * (self._weight / sigma) ** 2 for sigma, number in opened.items())
+
+    def _missing(self) -> float:
+        """For the rounds after the last report on file, up to the last that the client has decided or passed."""
+        last = self._client.status()["last_round"]
+        known = max(-1 if last is None else last, self._ledger.passed(self._rules.run))
+        reserved = self._ledger.reserved(self._rules.run)
+        return self._charge(self._sent.get("round", self._joined - 1) + 1, max(known, *reserved[-1:], -1) + 1)
 
     def _counts(self) -> bool:
         """Whether its last report counts in its history: a "yes" that was thinned out was reported as "no"."""

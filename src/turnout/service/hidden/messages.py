@@ -8,6 +8,7 @@ restart or a restore is heard after it, however late it arrives.
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, get_type_hints
 
@@ -35,8 +36,8 @@ class Message:
         """The message in bytes.
 
         Example:
-            >>> Commit(("a", "b"), 3, "c0").body()
-            b'{"commitment":"c0","kind":"commit","round":3,"tag":["a","b"]}'
+            >>> Fetch(("a", "b"), 3).body()
+            b'{"kind":"fetch","round":3,"tag":["a","b"]}'
         """
         return canonical({"kind": self.kind} | {one.name: _written(getattr(self, one.name)) for one in fields(self)})
 
@@ -191,7 +192,7 @@ class Chosen(Message):
     Attributes:
         tag: of the conversation.
         round: the open one.
-        set: packed, whose reports both have and verify, and who of them counts.
+        set: whose reports both have and verify, who of them counts, and a digest of the members and these reports.
         commitment: to the helper's share.
     """
 
@@ -200,6 +201,9 @@ class Chosen(Message):
     round: int
     set: bytes
     commitment: str
+
+    def __post_init__(self) -> None:
+        _check_commitment(self.commitment)
 
 
 @dataclass(frozen=True)
@@ -210,6 +214,9 @@ class Commit(Message):
     tag: tuple[str, str]
     round: int
     commitment: str
+
+    def __post_init__(self) -> None:
+        _check_commitment(self.commitment)
 
 
 @dataclass(frozen=True)
@@ -247,6 +254,11 @@ def read(body: bytes, *kinds: type[Message]) -> Any:
         pass
     known = ", ".join(kind.kind for kind in kinds)
     raise ProtocolProblem(f"a message must be in the form of {known}: not our peer") from None
+
+
+def _check_commitment(value: str) -> None:
+    if not re.fullmatch("[0-9a-f]{64}", value):
+        raise ValueError("a commitment has 64 hexadecimal digits")
 
 
 def _written(value: Any) -> Any:

@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from turnout.algorithm import Presence
 from turnout.service import Members, Position, ProtocolProblem, first_position, position_after, unpack_presence
+from turnout.service.hidden.messages import Opening
 from turnout.service.hidden.rules import HiddenRules, canonical, digest_of
 
 Mask = npt.NDArray[np.bool_]
@@ -26,6 +27,9 @@ Mask = npt.NDArray[np.bool_]
 FIRST, FEW, LOST, RESTORED = "first", "few", "lost", "restored"
 """Why a record has no sum: it begins the chain; fewer reports than the minimum; the two sides could not agree on one;
 or an aggregator was restored from a copy, and must not make its share again."""
+
+DIGEST = 32
+"""The bytes of the digest at the end of a set."""
 
 LEAST_THINNING = 1.0 / 64.0
 """However much is wanted beyond the hard limit."""
@@ -44,7 +48,7 @@ class Record:
         before: the hash of the record before.
         rules: the digest of the rules.
         roll: the digest of the members and their weights; "" where nothing was agreed.
-        set: the digest of who reported and who counts; "" where nothing was agreed.
+        set: the digest of who reported, who counts, and by which reports; "" where nothing was agreed.
         count: how many reports count.
         sigma: of the noise of either aggregator.
         opened: the sum with all noise; None where nothing was opened.
@@ -89,11 +93,12 @@ class Record:
             found = cls(**json.loads(body))
             numbers = (found.sigma, found.thinning, found.signal)
             whole = all(type(value) is int for value in (found.round, found.count))
-            told = all(type(value) is str for value in (found.run, found.before, found.set, found.roll, found.why))
+            texts = (found.run, found.before, found.rules, found.set, found.roll, found.why)
+            told = all(type(value) is str for value in texts)
             fits = all(type(value) is float and math.isfinite(value) for value in numbers) and whole and told
             if fits and type(found.go) is bool and type(found.opened) in (int, type(None)) and found.body == body:
                 return found
-        except (ValueError, TypeError):
+        except (ValueError, TypeError, RecursionError):
             pass
         raise ProtocolProblem(f"a record must be in its canonical form, got {len(body)} bytes that are not")
 
@@ -122,27 +127,47 @@ def roll_digest(members: Members) -> str:
     """Of the members: slot, weight, and the round at which each joined."""
     here = np.flatnonzero(members.here)
     columns = (here, members.weight[here], members.joined[here])
-    return digest_of([len(members), *(column.tolist() for column in columns)])
+    return digest_of([column.tolist() for column in columns])
 
 
-def pack_set(heard: Mask, counted: Mask) -> bytes:
-    """Who reported, then who of them counts: the set of a round, eight slots per byte."""
-    return np.packbits(heard).tobytes() + np.packbits(counted).tobytes()
+def set_bits(members: Members, heard: Mask, counted: Mask) -> bytes:
+    """Who reported, then who of them counts: eight slots per byte, up to the last member."""
+    slots = _slots(members)
+    return np.packbits(heard[:slots]).tobytes() + np.packbits(counted[:slots]).tobytes()
 
 
-def unpack_set(packed: bytes, slots: int) -> tuple[Mask, Mask]:
+def pack_set(members: Members, heard: Mask, counted: Mask, nonces: Iterable[bytes]) -> bytes:
+    """The set of a round: who reported, who of them counts, and a digest of the members and of the counted reports.
+
+    Args:
+        members: of the round.
+        heard, counted: by slot.
+        nonces: of the counted reports, by slot.
+    """
+    reports = digest_of([roll_digest(members), *(nonce.hex() for nonce in nonces)])
+    return set_bits(members, heard, counted) + bytes.fromhex(reports)
+
+
+def unpack_set(packed: bytes, members: Members) -> tuple[Mask, Mask]:
     """Who reported, and who of them counts; nobody where it is of another length.
 
     Example:
-        >>> heard = np.array([True, False, True])
-        >>> [mask.tolist() for mask in unpack_set(pack_set(heard, heard), 3)]
-        [[True, False, True], [True, False, True]]
+        >>> members = Members(np.array([1, 2, 1]), np.array([0, 0, 0]), np.array([True, True, False]))
+        >>> heard = np.array([True, False, False])
+        >>> [mask.tolist() for mask in unpack_set(pack_set(members, heard, heard, [b"nonce"]), members)]
+        [[True, False, False], [True, False, False]]
     """
+    slots, masks = _slots(members), np.zeros((2, len(members)), np.bool_)
     width = (slots + 7) // 8
-    if len(packed) != 2 * width:
-        return np.zeros(slots, np.bool_), np.zeros(slots, np.bool_)
-    rows = np.unpackbits(np.frombuffer(packed, np.uint8).reshape(2, width), axis=1, count=slots).astype(np.bool_)
-    return rows[0], rows[1]
+    if len(packed) == 2 * width + DIGEST:
+        rows = np.frombuffer(packed[: 2 * width], np.uint8).reshape(2, width)
+        masks[:, :slots] = np.unpackbits(rows, axis=1, count=slots)
+    return masks[0], masks[1]
+
+
+def _slots(members: Members) -> int:
+    """Up to the last member: both sides have the same, whoever left."""
+    return int(np.flatnonzero(members.here).max(initial=-1)) + 1
 
 
 def set_digest(packed: bytes) -> str:
@@ -150,11 +175,16 @@ def set_digest(packed: bytes) -> str:
     return hashlib.sha256(packed).hexdigest()
 
 
+def commitment_of(run: str, round: int, role: str, chosen: bytes, opening: Opening) -> str:
+    """To an aggregator's share of one set in one round."""
+    return digest_of([run, round, role, set_digest(chosen), opening.share, opening.salt])
+
+
 def next_record(
     rules: HiddenRules,
     before: Record,
     position: Position,
-    attended: tuple[Members, Mask] | None,
+    attended: tuple[Members, bytes] | None,
     opened: int | None,
     why: str = "",
 ) -> tuple[Record, Position]:
@@ -164,23 +194,24 @@ def next_record(
         rules: of the run.
         before: the record before.
         position: where the run stands.
-        attended: the members and who of them reported; None: nothing was agreed.
+        attended: the members and the set, which is by the rules; None: nothing was agreed.
         opened: the sum with all noise; None: nothing was opened, and `why`.
         why: FEW, LOST or RESTORED.
     """
     round, thinning, limit = position.round, before.thinning, rules.rules.safety.hard_limit
-    roll, chosen, count, demand = "", "", 0, None
+    roll, chosen, count, demand, known = "", "", 0, None, None
     if attended is not None:
-        members, heard = attended
-        counted = counted_of(position, members, heard)
-        roll, chosen, count = roll_digest(members), set_digest(pack_set(heard, counted)), int(counted.sum())
+        members, packed = attended
+        heard, counted = unpack_set(packed, members)
+        known = (members, heard)
+        roll, chosen, count = roll_digest(members), set_digest(packed), int(counted.sum())
         if opened is not None:
             demand = opened / thinning
             if limit is not None:
-                room, heaviest = limit - rules.margin, int(members.weight.max())
+                room, heaviest = limit - rules.margin, int(members.weight[members.here].max())
                 thinning = next_thinning(room, rules.sigma(round + 1), heaviest, demand)
     go = opened is not None and (limit is None or opened + rules.margin <= limit)
-    after = position_after(rules.rules, position, rules.capacity, attended, demand)
+    after = position_after(rules.rules, position, rules.capacity, known, demand)
     facts = (rules.digest, roll, chosen, count, rules.sigma(round), opened, go, thinning, float(after.offered), why)
     return Record(rules.run, round, before.hash, *facts), after
 

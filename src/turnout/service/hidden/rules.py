@@ -11,7 +11,7 @@ from typing import Any, Self
 from turnout.algorithm import Averaging, SumNoise, noise_from_settings
 from turnout.errors import check_number, invalid
 from turnout.prio import report_context
-from turnout.privacy import LAST
+from turnout.privacy import LAST, least_bound
 from turnout.service import Rules, check_run_name, rules_from_settings
 from turnout.settings import Table
 
@@ -41,15 +41,19 @@ class HiddenRules:
         capacity: the turnout that is needed, in units of weight.
         noise: that *each* aggregator adds (`aggregators=2`); None: none, for tests. A hard limit needs a bound of it.
         least: the reports without which nothing is opened; the rules' quorum holds besides.
+        rounds, delta: with bounded noise, how many rounds there are at most, and the slack of a device's total over all
+            of them: the bound costs a tenth of it at most.
+        heaviest: with bounded noise, the largest weight that a device may have.
         keys: what the leader and the helper have committed to, the digests of their parts of the verify key.
 
     Example:
         >>> from turnout.algorithm import Classical, IntegralController
         >>> from turnout.service import Safety
         >>> usual = Rules(Classical(), IntegralController(0.01, 1.0), Safety("absent", hard_limit=70))
-        >>> rules = HiddenRules("boilers", usual, 40, SumNoise(3.0, aggregators=2, bound=10), least=20)
-        >>> rules.margin, HiddenRules.from_settings(rules.settings()) == rules
-        (20, True)
+        >>> noise = SumNoise(3.0, aggregators=2, bound=20)
+        >>> rules = HiddenRules("boilers", usual, 45, noise, least=20, rounds=1000, delta=1e-6)
+        >>> rules.margin, HiddenRules.from_settings(rules.settings()).digest == rules.digest
+        (40, True)
     """
 
     run: str
@@ -58,6 +62,9 @@ class HiddenRules:
     noise: SumNoise | None = None
     least: int = 1
     keys: tuple[str, str] = ("", "")
+    rounds: int | None = None
+    delta: float | None = None
+    heaviest: int = 1
 
     def __post_init__(self) -> None:
         check_run_name(self.run)
@@ -72,11 +79,28 @@ class HiddenRules:
             raise invalid("noise", "of two aggregators, in every round", told, "use SumNoise(…, aggregators=2)")
         if not isinstance(self.least, int) or self.least < 1:
             raise invalid("least", "a whole number from 1 up", repr(self.least), "fewer reports hide less")
+        if self.is_bounded:
+            self._check_bound()
         limit = self.rules.safety.hard_limit
         if limit is not None and self.noise is not None and self.noise.bound is None:
             raise invalid("noise.bound", "given", "None", "a hard limit needs noise that is never beyond a bound")
         if limit is not None and self.margin >= limit:
             raise invalid("hard limit", f"above the margin of {self.margin}", limit, "use less noise, or a higher one")
+
+    def _check_bound(self) -> None:
+        """What lies at the bound gives a bit away for certain: it must be rare."""
+        assert self.noise is not None  # it is bounded
+        if self.rounds is None or self.delta is None:
+            raise invalid("rounds and delta", "given", "none", "bounded noise hides for so many rounds, up to a delta")
+        least, bound = least_bound(self.noise, self.rounds, self.delta, self.heaviest), self.noise.bound
+        if bound is None or bound < least:
+            told = f"{least} or more over {self.rounds} rounds, at delta {self.delta:g} and weight {self.heaviest}"
+            raise invalid("noise.bound", told, bound, "sigma_for(…, bounded=True) finds one for a budget")
+
+    @property
+    def is_bounded(self) -> bool:
+        """Whether the noise has a bound."""
+        return self.noise is not None and self.noise.bound is not None
 
     @property
     def margin(self) -> int:
@@ -89,13 +113,16 @@ class HiddenRules:
 
     def context(self, round: int, weight: int) -> bytes:
         """What a report of a device with this weight is for."""
+        if self.is_bounded and weight > self.heaviest:
+            raise invalid("weight", f"at most {self.heaviest}, the heaviest in the rules", weight, "begin another run")
         return report_context(self.run, round, bytes.fromhex(self.digest), self.sigma(round), weight)
 
     def settings(self) -> dict[str, Any]:
-        """Everything that makes these rules again, as JSON holds it."""
+        """Everything that makes these rules again, as JSON holds it, the same for 70 and 70.0."""
+        numbers = {"capacity": float(self.capacity), "delta": None if self.delta is None else float(self.delta)}
         found = {field.name: getattr(self, field.name) for field in fields(self)}
         noise = None if self.noise is None else self.noise.settings()
-        return found | {"rules": self.rules.settings(), "noise": noise, "keys": list(self.keys)}
+        return found | {"rules": self.rules.settings(), "noise": noise, "keys": list(self.keys)} | numbers
 
     @classmethod
     def from_settings(cls, values: dict[str, Any]) -> Self:
@@ -113,4 +140,4 @@ class HiddenRules:
     @cached_property
     def digest(self) -> str:
         """What devices agree to."""
-        return digest_of(self.settings())
+        return digest_of(HiddenRules.from_settings(self.settings()).settings())  # settings may have whole numbers

@@ -11,7 +11,7 @@ import numpy as np
 
 from turnout.prio import Role, verified
 from turnout.service.hidden.aggregator import Aggregator, Draw
-from turnout.service.hidden.books import Books, RoundWitness
+from turnout.service.hidden.books import Books
 from turnout.service.hidden.messages import (
     Again,
     Chosen,
@@ -29,6 +29,7 @@ from turnout.service.hidden.messages import (
 )
 from turnout.service.hidden.records import FEW, LOST, RESTORED, Record, counted_of, is_few, pack_set, roll_digest
 from turnout.service.hidden.rules import HiddenRules
+from turnout.service.hidden.witness import RoundWitness
 
 Question = Hello | Fetch | Records | Void | Close | Commit
 
@@ -92,6 +93,7 @@ class Leader(Aggregator):
         return None if found is None else found.body()
 
     def _next(self) -> Message | None:
+        self._tell_witness()
         peer, round = self._peer, self.round
         if peer is None:
             share = self.books.share(round)
@@ -113,7 +115,11 @@ class Leader(Aggregator):
         return self._close_message(peer) if self._closing == round else None
 
     def _close_message(self, peer: Standing) -> Close:
+        """The verifiers of all reports; books and witness know of it before it is sent."""
         members = self.books.members(self.round)
+        if not self.books.roll(self.round):
+            self.books.keep_roll(self.round, roll_digest(members))
+        self.witness.note(self.round, roll=self.books.roll(self.round))
         slots = [slot for slot in self.books.reports(self.round) if slot < len(members) and members.here[slot]]
         nonces, prepared = self._prepared(members, slots)
         rows = np.flatnonzero(prepared.well_formed).tolist()
@@ -178,6 +184,7 @@ class Helper(Aggregator):
             ProtocolProblem: it is no question.
             PeerProblem: no honest leader asks so.
         """
+        self._tell_witness()
         message: Question = read(body, Hello, Fetch, Records, Void, Close, Commit)
         if isinstance(message, Hello):
             return self._greeted(message).body()
@@ -209,7 +216,7 @@ class Helper(Aggregator):
         if isinstance(message, Void):
             if message.why not in (LOST, RESTORED):
                 raise PeerProblem(f"a round must be void for {LOST} or {RESTORED}, got {message.why!r}")
-            self._write(b"", (), message.why)
+            self._write(b"", (), self._void_reason() or message.why)
             return Records(tag, tuple(self.books.closed(message.round)))
         return self._chosen(message, tag) if isinstance(message, Close) else self._opened(message, tag)
 
@@ -223,7 +230,9 @@ class Helper(Aggregator):
                 return self._standing(LOST)
             heard = self._verified(message, members.here)
             counted = counted_of(self._position, members, heard)
-            chosen = pack_set(heard, counted)
+            held = self.books.reports(self.round)
+            nonces = [held[slot][0] for slot in np.flatnonzero(counted).tolist()]
+            chosen = pack_set(members, heard, counted, nonces)
             if is_few(self.rules, members, heard, counted):
                 self._write(chosen, (), FEW)
                 return Records(tag, tuple(self.books.closed(message.round)))
@@ -249,10 +258,11 @@ class Helper(Aggregator):
         share = self._share()
         if share is None or self._void_reason():
             return self._standing()
-        if not share.seen:
+        if share.seen == "":
             self.books.keep_commitment(message.round, message.commitment)
         elif share.seen != message.commitment:
             raise PeerProblem(f"round {message.round}: it must commit once, got a second commitment: stop both")
+        self._share()  # the witness knows the commitment
         return Opened(tag, message.round, share.opening)
 
 

@@ -151,7 +151,11 @@ def _server(coordinator: Coordinator) -> ThreadingHTTPServer:
 
         def do_POST(self) -> None:
             at = time.time()
-            raw = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            size = int(self.headers.get("Content-Length", 0))
+            raw = self.rfile.read(size)
+            if len(raw) < size:  # the device was killed while it sent: no coordinator would read that
+                self.close_connection = True
+                return
             token = self.headers.get("Authorization", "").removeprefix("Bearer ") or None
             body = json.loads(raw) if raw else {}
             reply = coordinator.answer(Request(at, self.command, self.path, body, token))

@@ -12,6 +12,7 @@ import hmac
 import json
 import secrets
 import sqlite3
+import weakref
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -85,6 +86,7 @@ class Books:
         self.path, self.on_step = str(path), on_step
         try:
             self._db = sqlite3.connect(self.path, isolation_level=None, timeout=1.0, check_same_thread=False)
+            weakref.finalize(self, self._db.close)  # of books that nobody closed
             # No write-ahead log: what is deleted would stay in it, as it would in a journal that is not truncated.
             safe = ("synchronous = FULL", "fullfsync = ON", "secure_delete = ON", "journal_mode = TRUNCATE")
             for pragma in ("locking_mode = EXCLUSIVE", *safe):

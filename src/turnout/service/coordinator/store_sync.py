@@ -319,9 +319,8 @@ def _look(store: Store, known: _Known) -> _Seen:
             raise StoreProblem(f"round {number} is missing in the database: restore a backup")
         closed.append(found)
     changed = position.round > known.open or control.revision > known.revision
-    new = (
-        store.rules(known.versions) if changed else []
-    )  # after the position: a version is stored before its first round
+    # After the position: a version is stored before its first round.
+    new = store.rules(known.versions) if changed else []
     return _Seen(control, devices, position, closed, new, store.lead() if store.shared else None)
 
 
